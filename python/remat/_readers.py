@@ -1,0 +1,159 @@
+"""Functions that read or pass on a tensor's bytes past PyTorch's dispatcher: they get resident bytes."""
+
+import contextlib
+import functools
+import threading
+
+import torch
+
+# They read at once, and nobody keeps a pointer.
+_READ = [
+    (torch.Tensor, ["tolist", "__reduce_ex__"]),
+    (torch.UntypedStorage, ["tolist", "_write_file", "__getitem__", "cpu", "__reduce__"]),
+]
+# They print with the budget off.
+_PRINT = [(torch.Tensor, ["__repr__", "__format__"])]
+# They give a pointer away, by which somebody may write at any time.
+_EXPOSE = [
+    (torch.Tensor, ["numpy", "data_ptr", "const_data_ptr", "__dlpack__"]),
+    (torch.UntypedStorage, ["data_ptr", "__setitem__", "fill_"]),
+    (torch.utils.dlpack, ["to_dlpack"]),
+    (torch, ["to_dlpack"]),
+]
+# They replace the bytes of a storage.
+_LEAVE = [
+    (torch.UntypedStorage, ["share_memory_", "_share_fd_cpu_", "_share_filename_cpu_", "resize_", "pin_memory"]),
+    (torch.Tensor, ["share_memory_"]),
+]
+# Operators made of others that read the numbers in an operand by themselves: all operands but the first stay resident.
+_KEEP = [
+    (torch, ["tensor_split", "ctc_loss", "quantize_per_channel", "_pad_packed_sequence", "lstm", "gru"]),
+    (torch, ["rnn_tanh", "rnn_relu"]),
+    (torch.Tensor, ["tensor_split"]),
+    (torch._VF, ["_pad_packed_sequence", "lstm", "gru", "rnn_tanh", "rnn_relu"]),
+]
+# They choose another algorithm under any dispatch mode of PyTorch's, and so give other bits. They run without the
+# budget, and their results are leaves.
+_WHOLE = [
+    (torch.linalg, ["eigvalsh", "svdvals", "cond", "matrix_norm", "matrix_rank", "norm"]),
+    (torch, ["norm", "nuclear_norm"]),
+]
+
+_state = threading.local()
+
+
+@contextlib.contextmanager
+def reading():
+    """Pointers that are given away within are only read from, and not kept.
+
+    ``tensor.data_ptr()`` exposes a tensor: somebody may write to it at any time, so from then on an op that reads it
+    keeps a copy, or its results are never evicted. Within ``reading``, tensors are only kept resident.
+    """
+    was, _state.reads = getattr(_state, "reads", False), True
+    try:
+        yield
+    finally:
+        _state.reads = was
+
+
+def _reads():
+    return getattr(_state, "reads", False)
+
+
+def _tensors(arguments):
+    return [leaf for leaf in torch.utils._pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
+
+
+def _read(session, method, first, args, kwargs):
+    session.keep(first) if _reads() else session.bring(first)
+    return method(first, *args, **kwargs)
+
+
+def _print(session, method, first, args, kwargs):
+    if type(first) not in (torch.Tensor, torch.nn.Parameter):
+        return method(first, *args, **kwargs)
+    session.bring(first)
+    with torch._C._DisableTorchDispatch():
+        return method(first, *args, **kwargs)
+
+
+def _expose(session, method, first, args, kwargs):
+    session.keep(first) if _reads() else session.expose(first)
+    return method(first, *args, **kwargs)
+
+
+def _leave(session, method, first, args, kwargs):
+    session.leave(first)
+    # The budget would count the new bytes, and move them to its table, before the storage has them.
+    with torch._C._DisableTorchDispatch():
+        return method(first, *args, **kwargs)
+
+
+def _keep(session, method, first, args, kwargs):
+    for tensor in _tensors((args, kwargs)):
+        if not tensor.dtype.is_floating_point or method.__name__ == "quantize_per_channel":
+            session.keep(tensor)
+    return method(first, *args, **kwargs)
+
+
+def _whole(session, method, first, args, kwargs):
+    orders = [*args, *kwargs.values()]
+    is_norm = "norm" in method.__name__
+    if is_norm and not any(isinstance(order, (int, float, str)) and order in ("nuc", 2, -2) for order in orders):
+        return method(first, *args, **kwargs)
+    for tensor in _tensors((first, args, kwargs)):
+        session.keep(tensor)
+    with torch._C._DisableTorchDispatch():
+        return method(first, *args, **kwargs)
+
+
+def _copy(session, method, first, args, kwargs):
+    # A storage copied to a storage.
+    session.expose(first)
+    for source in args[:1]:
+        session.keep(source)
+    with torch._C._DisableTorchDispatch():
+        return method(first, *args, **kwargs)
+
+
+def _within_reading(session, method, first, args, kwargs):
+    with reading():
+        return method(first, *args, **kwargs)
+
+
+def _put(session, way, method):
+    @functools.wraps(method)
+    def put(first, /, *args, **kwargs):
+        return way(session, method, first, args, kwargs)
+
+    return put
+
+
+@contextlib.contextmanager
+def in_place(session):
+    """Puts the readers in place."""
+    ways = [
+        (_read, _READ),
+        (_print, _PRINT),
+        (_expose, _EXPOSE),
+        (_leave, _LEAVE),
+        (_keep, _KEEP),
+        (_whole, _WHOLE),
+        (_copy, [(torch.UntypedStorage, ["copy_"])]),
+        (_within_reading, [(torch, ["save"])]),
+    ]
+    was = []
+    try:
+        for way, owners in ways:
+            for owner, names in owners:
+                for name in names:
+                    if hasattr(owner, name):
+                        was.append((owner, name, owner.__dict__.get(name)))
+                        setattr(owner, name, _put(session, way, getattr(owner, name)))
+        yield
+    finally:
+        for owner, name, value in reversed(was):
+            if value is None:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)

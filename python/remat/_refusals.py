@@ -1,0 +1,55 @@
+"""Parts of PyTorch that work on storages by themselves: refused while a budget is on."""
+
+import contextlib
+import functools
+
+import torch
+
+_REASON = {
+    "DistributedDataParallel": "it copies gradients into buckets of its own",
+    "DataParallel": "it moves replicas between devices in threads of its own",
+    "FSDPModule": "it frees and fills the storages of parameters by itself",
+    "FullyShardedDataParallel": "it frees and fills the storages of parameters by itself",
+}
+
+
+def check():
+    """Raises if something is on that a budget does not bear."""
+    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError("a CUDA graph is being captured; a budget evicts, which a graph cannot repeat")
+
+
+def _refuse(name, reason):
+    def refuse(*args, **kwargs):
+        raise RuntimeError(f"{name} does not work under a remat budget: {reason}; use it without the budget")
+
+    return refuse
+
+
+@contextlib.contextmanager
+def in_place():
+    """Puts the refusals in place."""
+    import torch.nn.parallel as parallel
+
+    owners = [parallel.DistributedDataParallel, parallel.DataParallel]
+    with contextlib.suppress(ImportError, AttributeError):
+        from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+
+        owners += [FullyShardedDataParallel, FSDPModule]
+    # A model is usually made before the budget begins, so its use is refused, too.
+    methods = [(owner, name) for owner in owners for name in ("__init__", "forward") if hasattr(owner, name)]
+    was = [(owner, name, getattr(owner, name), name in owner.__dict__) for owner, name in methods]
+    for owner, name, method, _ in was:
+        refuse = _refuse(owner.__name__, _REASON[owner.__name__])
+        setattr(owner, name, functools.wraps(method)(refuse))
+    begin = torch.cuda.CUDAGraph.capture_begin
+    torch.cuda.CUDAGraph.capture_begin = _refuse("A CUDA graph", "a graph cannot repeat evictions")
+    try:
+        yield
+    finally:
+        torch.cuda.CUDAGraph.capture_begin = begin
+        for owner, name, method, is_own in was:
+            if is_own:
+                setattr(owner, name, method)
+            else:
+                delattr(owner, name)

@@ -1,0 +1,27 @@
+"""Threads that are started under a budget are under the budget."""
+
+import contextlib
+import threading
+
+
+@contextlib.contextmanager
+def in_place(mode):
+    """Puts threads under the mode: those that are started while it is on."""
+    start = threading.Thread.start
+
+    def governed(self, *args, **kwargs):
+        run = self.run
+
+        def under_budget():
+            del self.run
+            with mode:
+                run()
+
+        self.run = under_budget
+        return start(self, *args, **kwargs)
+
+    threading.Thread.start = governed
+    try:
+        yield
+    finally:
+        threading.Thread.start = start

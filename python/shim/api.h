@@ -1,0 +1,64 @@
+// Calls between the shim and Rust: `src/ffi.rs` has the same declarations.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+extern "C" {
+
+// How the outputs of an op lie in storages.
+enum RmKind : uint32_t {
+  // In storages of their own.
+  RM_FRESH = 0,
+  // In the first input, whose old value may be needed again: in a copy of it, or in the input itself.
+  RM_OVER = 1,
+  // In the first `targets` inputs, which are leaves from then on, and in storages of their own.
+  RM_UPDATE = 2,
+  // Nowhere. The first inputs are about to be written to, so whatever needs their old values gets copies.
+  RM_NOTICE = 3,
+  // Nowhere. Memory for the outputs is made free.
+  RM_RESERVE = 4,
+  // In a copy of the first input.
+  RM_SNAPSHOT = 5,
+  // In the storage `over`, which the op writes to as a whole without reading its old value. `over` is no input.
+  RM_WRITE = 6,
+};
+
+// An op, for the engine.
+struct RmApply {
+  // The record, which Rust owns from now on.
+  void* record;
+  const char* name;
+  const uint64_t* inputs;
+  size_t inputs_len;
+  // Inputs that are written to, which are the first ones.
+  size_t targets;
+  // Bytes of the outputs in storages of their own. For RM_OVER: bytes of the first input.
+  const uint64_t* outputs;
+  size_t outputs_len;
+  RmKind kind;
+  // For RM_WRITE: number of the old value, which the program no longer holds afterwards.
+  uint64_t over;
+  // Whether the op may run again.
+  bool again;
+  double work;
+  // Set by Rust: number of the first output.
+  uint64_t made;
+  // Set by Rust if the call fails: a text that `remat_free_text` frees.
+  char* error;
+};
+
+// Implemented in Rust. The caller holds the lock.
+
+// Deletes the tensors that nobody holds any more.
+void remat_bury(void* session);
+// Makes a leaf of `bytes` bytes out of a storage. Returns its number, or 0 and an error.
+uint64_t remat_put(void* session, void* storage, uint64_t bytes, bool tainted, char** error);
+// Runs an op. Returns 0, or 1 if it failed.
+int remat_apply(void* session, RmApply* apply);
+// Evicts all storages that can be evicted.
+void remat_evict_all(void* session);
+// Called after each op.
+void remat_done(void* session);
+void remat_free_text(char* text);
+}

@@ -1,0 +1,582 @@
+// The way of an operator call from PyTorch's dispatcher to the engine.
+//
+// A budget is a dispatch mode. PyTorch hands each call under a mode to the Python interpreter's `dispatch`. Our
+// interpreter looks whether the top mode is the budget; if so, the call stays in C++ and needs no lock of Python's.
+#include "api.h"
+#include "operands.h"
+#include "record.h"
+#include "sizes.h"
+#include "storages.h"
+
+#include <Python.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/impl/PyInterpreter.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <map>
+#include <mutex>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/PyInterpreter.h>
+#include <torch/csrc/Storage.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/torch_dispatch_mode.h>
+
+namespace remat {
+namespace {
+
+// The session of the budget in use; null if there is none.
+void* session = nullptr;
+PyObject* mode = nullptr;
+PyObject* out_of_memory = nullptr;
+c10::Device device = c10::kCPU;
+// Whether everything evictable is evicted after each op, for tests.
+bool stress = false;
+// Whether this process was forked from one with a budget. Its engine belongs to the parent.
+bool forked = false;
+
+// Calls of each kind.
+struct Counts {
+  uint64_t calls = 0, foreign = 0, unknown = 0, misjudged = 0;
+  // Calls that do not run again, by operator.
+  std::map<std::string, uint64_t> once;
+} counts;
+
+std::mutex session_lock;
+thread_local bool inside = false;
+
+// Takes the lock of the session. While it waits, other threads may use Python.
+struct Lock {
+  Lock() {
+    if (!session_lock.try_lock()) {
+      if (PyGILState_Check()) {
+        auto* state = PyEval_SaveThread();
+        session_lock.lock();
+        PyEval_RestoreThread(state);
+      } else {
+        session_lock.lock();
+      }
+    }
+    inside = true;
+  }
+  ~Lock() {
+    inside = false;
+    session_lock.unlock();
+  }
+};
+
+// Raises a Python exception with this text.
+[[noreturn]] void raise(PyObject* type, const std::string& text) {
+  PyGILState_STATE state = PyGILState_Ensure();
+  PyErr_SetString(type, text.c_str());
+  python_error error;
+  error.persist();
+  PyGILState_Release(state);
+  throw error;
+}
+
+[[noreturn]] void raise_text(char* text) {
+  std::string message = text ? text : "remat: out of memory";
+  remat_free_text(text);
+  raise(out_of_memory ? out_of_memory : PyExc_MemoryError, message);
+}
+
+void call_plain(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  torch::torch_dispatch_mode::StashTorchDispatchModeGuard stash;
+  call_kernel(op, stack);
+}
+
+// The entry of a storage, which becomes a leaf if the budget did not count it before.
+Held* counted(c10::StorageImpl* storage) {
+  if (auto* held = held_of(storage)) return held;
+  // Memory that somebody else allocated, such as NumPy or another process, may be written to by them at any time.
+  auto& data = storage->_mutable_data_ptr_no_checks();
+  auto own = c10::GetAllocator(storage->device_type())->raw_deleter();
+  bool tainted = data.get() && !storage->allocator() && data.get_deleter() != own;
+  char* error = nullptr;
+  if (!remat_put(session, storage, storage->nbytes(), tainted, &error)) raise_text(error);
+  return held_of(storage);
+}
+
+// What an op returned, but the engine does not know: counted from now on, as leaves.
+void count_results(const Form& form, const torch::jit::Stack& stack) {
+  c10::SmallVector<c10::StorageImpl*, 8> seen;
+  each_new_storage(torch::jit::last(stack, form.results), seen, [](const at::Tensor& tensor, c10::StorageImpl* storage) {
+    if (is_counted(tensor, device) && !is_lent(storage)) counted(storage);
+  });
+}
+
+// Hands an op to the engine. Throws if the op raises or memory does not suffice.
+void apply(RmApply& call, Record* record) {
+  call.record = record;
+  // Rust may delete the record as soon as no value needs it, so the record writes what it raised to this frame.
+  std::exception_ptr raised;
+  record->raised_to = &raised;
+  int failed = remat_apply(session, &call);
+  if (!failed && !raised) return;
+  if (!raised) raise_text(call.error);
+  remat_free_text(call.error);
+  std::rethrow_exception(raised);
+}
+
+// Whatever needs the old values of these storages gets copies, because the storages are about to be written to.
+void notice(const Form& form, c10::ArrayRef<c10::StorageImpl*> storages, const torch::jit::Stack& stack) {
+  if (storages.empty()) return;
+  Operands none;
+  none.targets = storages.size();
+  std::vector<uint64_t> inputs;
+  for (auto* storage : storages) inputs.push_back(counted(storage)->tensor);
+  RmApply call{};
+  call.name = form.name.c_str();
+  call.inputs = inputs.data();
+  call.inputs_len = call.targets = inputs.size();
+  call.kind = RM_NOTICE;
+  apply(call, new Record(form, RM_NOTICE, none, stack));
+}
+
+// Number of a copy of a tainted value, which nobody else can write to. The caller abandons the number.
+uint64_t snapshot(const Held& held) {
+  static const Form& form = form_of(c10::Dispatcher::singleton().findSchemaOrThrow("aten::clone", ""));
+  uint64_t bytes = held.storage.lock()->nbytes();
+  RmApply call{};
+  call.name = "remat::snapshot";
+  call.inputs = &held.tensor;
+  call.inputs_len = 1;
+  call.outputs = &bytes;
+  call.outputs_len = 1;
+  call.kind = RM_SNAPSHOT;
+  call.work = static_cast<double>(bytes);
+  apply(call, new Record(form, RM_SNAPSHOT, Operands(), {}));
+  return call.made;
+}
+
+// Frees memory for results of unknown size.
+void reserve(const Form& form, const torch::jit::Stack& stack) {
+  auto bound = bound_of(form, stack);
+  if (!bound) return remat_evict_all(session);
+  Operands none;
+  RmApply call{};
+  call.name = "remat::reserve";
+  call.outputs = &*bound;
+  call.outputs_len = 1;
+  call.kind = RM_RESERVE;
+  apply(call, new Record(form, RM_RESERVE, none, stack));
+  abandon(call.made);
+  remat_bury(session);
+}
+
+// Whether the first look is at a whole storage.
+bool covers(const Operands& operands) {
+  const auto& look = operands.looks[0];
+  uint64_t elements = 1;
+  for (int64_t size : look.sizes) elements *= static_cast<uint64_t>(size);
+  uint64_t reach = 1;
+  for (size_t i = 0; i < look.sizes.size(); i++) {
+    if (look.strides[i] < 0 || look.sizes[i] == 0) return false;
+    reach += static_cast<uint64_t>(look.sizes[i] - 1) * static_cast<uint64_t>(look.strides[i]);
+  }
+  // Elements that do not overlap fill exactly what they reach.
+  return look.argument == 0 && look.offset == 0 && !look.conj && !look.neg && elements == reach &&
+         elements * c10::elementSize(look.dtype) == operands.storages[0]->nbytes();
+}
+
+// Whether another operand looks at the storage that the op writes to.
+bool reads_target(const Operands& operands) {
+  for (size_t i = 1; i < operands.looks.size(); i++)
+    if (operands.looks[i].input == 0) return true;
+  return false;
+}
+
+void mark_blank(const Form& form, const torch::jit::Stack& stack) {
+  c10::SmallVector<c10::StorageImpl*, 8> seen;
+  each_new_storage(torch::jit::last(stack, form.results), seen, [](const at::Tensor&, c10::StorageImpl* storage) {
+    if (auto* held = held_of(storage)) held->blank = true;
+  });
+}
+
+void run(const Form& form, const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  Operands operands(form, *stack, device);
+  c10::SmallVector<Held*, 8> held;
+  bool tainted = false;
+  for (auto* storage : operands.storages) {
+    held.push_back(counted(storage));
+    tainted |= held.back()->tainted;
+  }
+  std::shared_ptr<const Sizes> sizes;
+  static const auto nothing = std::make_shared<const Sizes>();
+  if (form.makes_nothing) sizes = nothing;
+  else if (!operands.foreign && !form.opaque) sizes = sizes_of(form, operands, *stack);
+  bool is_unknown = !sizes;
+  if (is_unknown) {
+    (operands.foreign ? counts.foreign : counts.unknown)++;
+    counts.once[form.name]++;
+    if (!operands.foreign) reserve(form, *stack);
+    sizes = nothing;
+  }
+  notice(form, operands.statistics, *stack);
+  // Reserving and noticing may have changed numbers: read them now.
+  std::vector<uint64_t> inputs;
+  for (auto* one : held) inputs.push_back(one->tensor);
+  std::vector<uint64_t> snapshots;
+  if (tainted && !is_unknown && operands.targets == 0) {
+    // An op can run again if its inputs do not change: it reads copies, if these are smaller than what it makes.
+    uint64_t copied = 0, made = 0;
+    for (auto* one : held)
+      if (one->tainted) copied += one->storage.lock()->nbytes();
+    for (uint64_t bytes : sizes->bytes) made += bytes;
+    if (copied < made) {
+      for (size_t i = 0; i < held.size(); i++)
+        if (held[i]->tainted) snapshots.push_back(inputs[i] = snapshot(*held[i]));
+      tainted = false;
+    }
+  }
+
+  RmApply call{};
+  call.name = form.name.c_str();
+  call.inputs = inputs.data();
+  call.inputs_len = inputs.size();
+  call.targets = operands.targets;
+  call.work = sizes->work;
+  call.again = !tainted && !is_unknown;
+  std::vector<uint64_t> bytes = sizes->bytes;
+  bool is_blank = operands.targets == 1 && held[0]->blank;
+  for (auto* one : held) one->blank = false;
+  bool is_whole = form.overwrites && is_blank && call.again && !operands.foreign && covers(operands) &&
+                  !reads_target(operands);
+  bool is_over = operands.targets == 1 && bytes.empty() && call.again && !held[0]->leaf && !operands.foreign;
+  if (operands.targets == 0) {
+    call.kind = RM_FRESH;
+  } else if (is_whole) {
+    call.kind = RM_WRITE;
+    call.over = inputs[0];
+    inputs.erase(inputs.begin());
+    call.inputs = inputs.data();
+    call.inputs_len = inputs.size();
+    call.targets = 0;
+    bytes.push_back(operands.storages[0]->nbytes());
+  } else if (is_over) {
+    call.kind = RM_OVER;
+    bytes.push_back(operands.storages[0]->nbytes());
+  } else {
+    call.kind = RM_UPDATE;
+  }
+  if (call.kind == RM_UPDATE || operands.foreign || form.blank) call.again = false;
+  call.outputs = bytes.data();
+  call.outputs_len = bytes.size();
+  if (inputs.empty() && bytes.empty()) {
+    call_kernel(op, stack);
+    return count_results(form, *stack);
+  }
+  auto* record = new Record(form, call.kind, operands, *stack);
+  record->first = stack;
+  record->leaves = !call.again;
+  if (call.kind == RM_WRITE) record->bytes = bytes[0];
+  std::optional<std::vector<uint64_t>> made;
+  record->bytes_to = &made;
+  try {
+    apply(call, record);
+  } catch (...) {
+    for (uint64_t copy : snapshots) abandon(copy);
+    // Memory that nobody wrote to is as good as other such memory.
+    if (call.kind == RM_WRITE) renew(operands.storages[0]);
+    throw;
+  }
+  for (uint64_t copy : snapshots) abandon(copy);
+  if (call.kind == RM_WRITE) held[0]->leaf = false;
+  if (form.blank) mark_blank(form, *stack);
+  if (!is_unknown && call.kind != RM_OVER && call.kind != RM_WRITE && made && *made != sizes->bytes && !form.makes_nothing) {
+    counts.misjudged++;
+    correct(operands.key, std::move(*made));
+  }
+  count_results(form, *stack);
+}
+
+// Whether PyTorch traces the program on tensors without data.
+bool is_traced() {
+  using c10::impl::TorchDispatchModeKey;
+  using c10::impl::TorchDispatchModeTLS;
+  for (auto key : {TorchDispatchModeKey::FAKE, TorchDispatchModeKey::PROXY, TorchDispatchModeKey::FUNCTIONAL})
+    if (TorchDispatchModeTLS::get_mode(key)) return true;
+  return false;
+}
+
+void governed(const c10::OperatorHandle& op, torch::jit::Stack* stack, const c10::impl::PyInterpreterVTable& inner) {
+  const auto& form = form_of(op);
+  if (form.decomposes && !is_traced()) return op.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd, *stack);
+  if (form.passes || forked || inside || is_traced()) return call_plain(op, stack);
+  // The subclass gets the call, and its own calls come here.
+  if (has_subclass(form, *stack)) return inner.dispatch(op, stack);
+  Lock lock;
+  if (!session) return call_plain(op, stack);
+  torch::torch_dispatch_mode::StashTorchDispatchModeGuard stash;
+  counts.calls++;
+  remat_bury(session);
+  run(form, op, stack);
+  if (stress) remat_evict_all(session);
+  remat_done(session);
+}
+
+bool is_ours_on_top() {
+  using c10::impl::TorchDispatchModeTLS;
+  if (!mode) return false;
+  auto length = TorchDispatchModeTLS::stack_len();
+  return length > 0 && TorchDispatchModeTLS::get_stack_at(length - 1)->ptr(getPyInterpreter()) == mode;
+}
+
+// The interpreter of PyTorch, with a `dispatch` of our own.
+struct Interpreter final : c10::impl::PyInterpreterVTable {
+  const c10::impl::PyInterpreterVTable& inner;
+
+  explicit Interpreter(const c10::impl::PyInterpreterVTable& inner) : inner(inner) {}
+
+  void dispatch(const c10::OperatorHandle& op, torch::jit::Stack* stack) const override {
+    if (is_ours_on_top()) return governed(op, stack, inner);
+    inner.dispatch(op, stack);
+  }
+
+  std::string name() const override { return inner.name(); }
+  void incref(PyObject* object) const override { inner.incref(object); }
+  void decref(PyObject* object) const override { inner.decref(object); }
+  bool try_incref(const c10::impl::PyObjectSlot& slot) const override { return inner.try_incref(slot); }
+  size_t refcnt(PyObject* object) const override { return inner.refcnt(object); }
+  c10::intrusive_ptr<c10::TensorImpl> detach(const c10::TensorImpl* self) const override {
+    if (!is_ours_on_top() || self->key_set().has(c10::DispatchKey::Python)) return inner.detach(self);
+    // A view: it reads no bytes.
+    torch::torch_dispatch_mode::StashTorchDispatchModeGuard stash;
+    return self->shallow_copy_and_detach(c10::VariableVersion(0), false);
+  }
+  void reportErrorCallback(PyObject* callback, c10::DispatchKey key) const override {
+    inner.reportErrorCallback(callback, key);
+  }
+  void python_op_registration_trampoline(const c10::OperatorHandle& op, c10::DispatchKey key, c10::DispatchKeySet keys,
+                                         torch::jit::Stack* stack, bool with_keyset, bool with_op) const override {
+    inner.python_op_registration_trampoline(op, key, keys, stack, with_keyset, with_op);
+  }
+  void throw_abstract_impl_not_imported_error(std::string name, const char* module, const char* context) const override {
+    inner.throw_abstract_impl_not_imported_error(std::move(name), module, context);
+  }
+  void python_dispatcher(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                         torch::jit::Stack* stack) const override {
+    inner.python_dispatcher(op, keys, stack);
+  }
+  bool is_contiguous(const c10::TensorImpl* self, at::MemoryFormat format) const override {
+    return inner.is_contiguous(self, format);
+  }
+  c10::SymBool sym_is_contiguous(const c10::TensorImpl* self, at::MemoryFormat format) const override {
+    return inner.sym_is_contiguous(self, format);
+  }
+  bool is_strides_like(const c10::TensorImpl* self, at::MemoryFormat format) const override {
+    return inner.is_strides_like(self, format);
+  }
+  bool is_non_overlapping_and_dense(const c10::TensorImpl* self) const override {
+    return inner.is_non_overlapping_and_dense(self);
+  }
+  c10::Device device(const c10::TensorImpl* self) const override { return inner.device(self); }
+  int64_t dim(const c10::TensorImpl* self) const override { return inner.dim(self); }
+  c10::IntArrayRef strides(const c10::TensorImpl* self) const override { return inner.strides(self); }
+  c10::IntArrayRef sizes(const c10::TensorImpl* self) const override { return inner.sizes(self); }
+  c10::SymIntArrayRef sym_sizes(const c10::TensorImpl* self) const override { return inner.sym_sizes(self); }
+  c10::Layout layout(const c10::TensorImpl* self) const override { return inner.layout(self); }
+  int64_t numel(const c10::TensorImpl* self) const override { return inner.numel(self); }
+  c10::SymInt sym_numel(const c10::TensorImpl* self) const override { return inner.sym_numel(self); }
+  c10::SymIntArrayRef sym_strides(const c10::TensorImpl* self) const override { return inner.sym_strides(self); }
+  c10::SymInt sym_storage_offset(const c10::TensorImpl* self) const override { return inner.sym_storage_offset(self); }
+  void trace_gpu_event_creation(c10::DeviceType type, uintptr_t event) const override {
+    inner.trace_gpu_event_creation(type, event);
+  }
+  void trace_gpu_event_deletion(c10::DeviceType type, uintptr_t event) const override {
+    inner.trace_gpu_event_deletion(type, event);
+  }
+  void trace_gpu_event_record(c10::DeviceType type, uintptr_t event, uintptr_t stream) const override {
+    inner.trace_gpu_event_record(type, event, stream);
+  }
+  void trace_gpu_event_wait(c10::DeviceType type, uintptr_t event, uintptr_t stream) const override {
+    inner.trace_gpu_event_wait(type, event, stream);
+  }
+  void trace_gpu_memory_allocation(c10::DeviceType type, uintptr_t ptr) const override {
+    inner.trace_gpu_memory_allocation(type, ptr);
+  }
+  void trace_gpu_memory_deallocation(c10::DeviceType type, uintptr_t ptr) const override {
+    inner.trace_gpu_memory_deallocation(type, ptr);
+  }
+  void trace_gpu_stream_creation(c10::DeviceType type, uintptr_t stream) const override {
+    inner.trace_gpu_stream_creation(type, stream);
+  }
+  void trace_gpu_device_synchronization(c10::DeviceType type) const override {
+    inner.trace_gpu_device_synchronization(type);
+  }
+  void trace_gpu_stream_synchronization(c10::DeviceType type, uintptr_t stream) const override {
+    inner.trace_gpu_stream_synchronization(type, stream);
+  }
+  void trace_gpu_event_synchronization(c10::DeviceType type, uintptr_t event) const override {
+    inner.trace_gpu_event_synchronization(type, event);
+  }
+  void reset_backward_hooks(const c10::TensorImpl* self) const override { inner.reset_backward_hooks(self); }
+};
+
+// The entry of a tensor or a storage of Python's; null if the budget does not count it.
+Held* held_by(PyObject* object) {
+  if (THPVariable_Check(object)) {
+    const auto& tensor = THPVariable_Unpack(object);
+    return tensor.defined() && tensor.has_storage() ? held_of(tensor.storage().unsafeGetStorageImpl()) : nullptr;
+  }
+  return THPStorage_Check(object) ? held_of(THPStorage_Unpack(object).unsafeGetStorageImpl()) : nullptr;
+}
+
+// Dispatch keys above the one for modes: what runs outside of a call must not pass them, as within a call.
+constexpr auto ABOVE_MODES = c10::DispatchKeySet(c10::DispatchKeySet::FULL) ^
+                             (c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::Python) |
+                              c10::DispatchKeySet(c10::DispatchKey::Python));
+
+}  // namespace
+}  // namespace remat
+
+using namespace remat;
+
+extern "C" {
+
+// Puts our interpreter in place of PyTorch's. Called once.
+void rm_install() {
+  auto* interpreter = getPyInterpreter();
+  interpreter->vtable_ = new Interpreter(*interpreter->vtable_);
+}
+
+// Work of Rust on the engine, from Python: `work(data)` runs under the lock, without modes and above no dispatch key.
+// Returns whether it ran: within an op, or in a forked process, it does not.
+bool rm_locked(void (*work)(void*), void* data) {
+  if (inside || forked) return false;
+  Lock lock;
+  c10::impl::ExcludeDispatchKeyGuard keys(ABOVE_MODES);
+  torch::torch_dispatch_mode::StashTorchDispatchStackGuard stash;
+  work(data);
+  return true;
+}
+
+void rm_begin(void* session_, PyObject* mode_, PyObject* out_of_memory_, int8_t type, int8_t index) {
+  session = session_;
+  mode = mode_;
+  out_of_memory = out_of_memory_;
+  device = c10::Device(static_cast<c10::DeviceType>(type), index);
+  counts = Counts();
+  stress = false;
+}
+
+void rm_end() {
+  give_back();
+  session = nullptr;
+  mode = nullptr;
+}
+
+void rm_stress(bool on) { stress = on; }
+void rm_forked() { forked = true; }
+
+// Runs a call. Returns 0; 1 if it raised, with a text; 2 if the device has too little memory.
+int rm_execute(void* record_, const uint64_t* inputs, size_t inputs_len, const uint64_t* outputs, size_t outputs_len,
+               void* text, void (*say)(void*, const char*, size_t)) {
+  auto& record = *static_cast<Record*>(record_);
+  Places places{{inputs, inputs_len}, {outputs, outputs_len}};
+  auto tell = [&](const char* what) { say(text, what, std::char_traits<char>::length(what)); };
+  bool is_first = record.first;
+  auto keep = [&] {
+    if (is_first && record.raised_to) *record.raised_to = std::current_exception();
+  };
+  // Storages that an op was to update hold what the op left in them when it raised, as in plain PyTorch.
+  bool goes_on = is_first && record.kind == RM_UPDATE;
+  auto over = [&] {
+    for (size_t i = record.targets; goes_on && i < outputs_len; i++) abandon(record.made + i);
+    return goes_on ? 0 : 1;
+  };
+  try {
+    if (record.kind == RM_RESERVE) {
+    } else if (record.kind == RM_SNAPSHOT) {
+      clone(places.inputs[0], places.outputs[0]);
+    } else if (record.kind == RM_NOTICE) {
+      for (size_t i = 0; i < record.targets; i++) point(record.made + i, places.outputs[i]);
+    } else if (is_first) {
+      run_first(record, places, device);
+    } else {
+      run_again(record, places, device);
+    }
+    return 0;
+  } catch (const c10::OutOfMemoryError& error) {
+    tell(error.what_without_backtrace());
+    if (!is_first || record.first) return 2;
+    keep();
+  } catch (const c10::Error& error) {
+    keep();
+    tell(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    keep();
+    tell(error.what());
+  } catch (...) {
+    keep();
+    tell("an error without a text");
+  }
+  return over();
+}
+
+void rm_record_made(void* record, uint64_t made, size_t outputs, bool gives) {
+  auto& of = *static_cast<Record*>(record);
+  of.made = made;
+  of.outputs = outputs;
+  of.gives = gives;
+}
+void rm_forget_record(void* record) { delete static_cast<Record*>(record); }
+
+void rm_adopt(void* storage, uint64_t tensor, uint64_t number, bool tainted) {
+  adopt(static_cast<c10::StorageImpl*>(storage), tensor, number, true, tainted);
+}
+void rm_release(uint64_t number) { release(number); }
+void rm_clone(uint64_t from, uint64_t to) { clone(from, to); }
+void rm_rename(uint64_t from, uint64_t to) { rename(from, to); }
+void rm_settle(uint64_t tensor) { settle(tensor); }
+size_t rm_take_dead(uint64_t* out, size_t most) { return take_dead(out, most); }
+void rm_each_held(bool evictable_only, void* data, void (*see)(void*, uint64_t)) {
+  for (uint64_t tensor : evictable_only ? evictable() : all_held()) see(data, tensor);
+}
+uint64_t rm_live() { return live(); }
+uint64_t rm_peak() { return peak(); }
+void rm_counts(uint64_t out[4]) {
+  out[0] = counts.calls;
+  out[1] = counts.foreign;
+  out[2] = counts.unknown;
+  out[3] = counts.misjudged;
+}
+void rm_each_once(void* data, void (*see)(void*, const char*, uint64_t)) {
+  for (auto& [name, count] : counts.once) see(data, name.c_str(), count);
+}
+
+// Number of the value that a tensor or a storage of Python's holds; 0 if the budget does not count it. `leaf` says
+// whether the value is a leaf.
+uint64_t rm_tensor(PyObject* object, bool* leaf) {
+  auto* held = held_by(object);
+  if (!held) return 0;
+  *leaf = held->leaf;
+  return held->tensor;
+}
+
+// Gives a leaf its bytes back: the budget does not count it until it is used again.
+void rm_leave(PyObject* object) {
+  if (auto* held = held_by(object)) leave(held);
+}
+
+// State of a tensor's value: 0 if the budget does not count it, 1 for a leaf, 2 if it is resident, 3 if it is evicted.
+int rm_state(PyObject* object) {
+  auto* held = held_by(object);
+  return !held ? 0 : held->leaf ? 1 : held->number ? 2 : 3;
+}
+
+// Marks a value as a leaf; if `tainted`, somebody outside of PyTorch may write to it from now on.
+void rm_keep(PyObject* object, bool tainted) {
+  if (auto* held = held_by(object)) {
+    held->leaf = true;
+    held->tainted |= tainted;
+  }
+}
+
+// A record of a notice for one storage, for `Session::expose`.
+void* rm_notice_record() {
+  static const Form& form = form_of(c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", ""));
+  Operands none;
+  none.targets = 1;
+  return new Record(form, RM_NOTICE, none, {});
+}
+}

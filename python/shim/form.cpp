@@ -1,0 +1,113 @@
+#include "form.h"
+
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <unordered_map>
+
+namespace remat {
+namespace {
+
+struct Statistics {
+  std::string_view name;
+  size_t mean, variance;
+  int trains;
+};
+
+// Operators of batch norm whose schema does not say that they write to the running statistics, or that write to
+// them without an effect on the results.
+constexpr Statistics BATCH_NORMS[] = {
+    {"aten::native_batch_norm", 3, 4, 5},
+    {"aten::_native_batch_norm_legit", 3, 4, 5},
+    {"aten::cudnn_batch_norm", 3, 4, 5},
+    {"aten::miopen_batch_norm", 3, 4, 5},
+    {"aten::_batch_norm_with_update", 3, 4, Form::ALWAYS},
+};
+
+// Operators that change the size or the storage of an operand.
+constexpr std::string_view OPAQUE[] = {"aten::resize_", "aten::resize_as_", "aten::set_", "aten::_resize_output_",
+                                       "aten::set_data", "aten::record_stream", "aten::_foreach_set_"};
+
+// Operators that make memory without writing to it.
+constexpr std::string_view BLANK[] = {"aten::empty",     "aten::empty_strided",     "aten::empty_like",
+                                      "aten::new_empty", "aten::new_empty_strided", "aten::empty_permuted"};
+
+// Operators that write to their first operand without reading its old value.
+constexpr std::string_view OVERWRITE[] = {
+    "aten::bernoulli_", "aten::cauchy_",     "aten::exponential_", "aten::fill_",    "aten::geometric_", "aten::log_normal_",
+    "aten::normal_",    "aten::random_",     "aten::uniform_",     "aten::zero_",    "aten::copy_"};
+
+// Operators whose results share the storage of an operand, although their schema does not say so.
+constexpr std::string_view VIEWS[] = {"aten::_unsafe_view", "aten::_nested_view_from_buffer"};
+
+template <size_t N>
+bool is_in(const std::string_view (&names)[N], std::string_view name) {
+  for (auto other : names)
+    if (other == name) return true;
+  return false;
+}
+
+bool has_tensor(const c10::Argument& argument) {
+  return argument.type()->str().find("Tensor") != std::string::npos;
+}
+
+}  // namespace
+
+Form::Form(const c10::OperatorHandle& handle) : op(handle) {
+  const auto& schema = op.schema();
+  name = schema.name();
+  std::string_view plain = schema.name();
+  if (!schema.overload_name().empty()) name += "." + schema.overload_name();
+  arguments = schema.arguments().size();
+  results = schema.returns().size();
+
+  bool reads_tensors = false, any_writes = false;
+  for (size_t i = 0; i < arguments; i++) {
+    const auto& argument = schema.arguments()[i];
+    reads_tensors |= has_tensor(argument);
+    bool is_written = argument.alias_info() && argument.alias_info()->isWrite();
+    writes.push_back(is_written);
+    beside.push_back(false);
+    any_writes |= is_written;
+    if (argument.name() == "generator") generator = static_cast<int>(i);
+    if (argument.name() == "device") device = static_cast<int>(i);
+    if (argument.name() == "pin_memory") pinned = static_cast<int>(i);
+  }
+  bool makes_tensors = false, all_alias = results > 0, all_written = results > 0 && any_writes;
+  for (const auto& result : schema.returns()) {
+    makes_tensors |= has_tensor(result);
+    all_alias &= result.alias_info() != nullptr;
+    all_written &= result.alias_info() && result.alias_info()->isWrite();
+  }
+  makes_nothing = !makes_tensors || (any_writes && all_written);
+  bool views = !any_writes && (all_alias || is_in(VIEWS, plain));
+  passes = views || (!reads_tensors && !makes_tensors);
+  opaque = is_in(OPAQUE, plain);
+  blank = is_in(BLANK, plain) && !any_writes;
+  overwrites = is_in(OVERWRITE, plain) && writes[0];
+  random = op.hasTag(at::Tag::nondeterministic_seeded);
+  dynamic = op.hasTag(at::Tag::dynamic_output_shape);
+  decomposes = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+               !op.hasKernelForDispatchKey(c10::DispatchKey::CPU) && !op.hasKernelForDispatchKey(c10::DispatchKey::CUDA);
+  for (const auto& norm : BATCH_NORMS) {
+    if (norm.name != plain || arguments <= norm.variance || schema.overload_name() == "no_stats") continue;
+    if (norm.trains >= static_cast<int>(arguments)) continue;
+    trains = norm.trains;
+    beside[norm.mean] = beside[norm.variance] = true;
+  }
+}
+
+Form& form_of(const c10::OperatorHandle& op) {
+  static std::mutex guard;
+  static std::unordered_map<c10::OperatorHandle, std::unique_ptr<Form>> forms;
+  // Most calls find the form of their operator here, without the lock.
+  thread_local std::unordered_map<c10::OperatorHandle, Form*> own;
+  if (auto at = own.find(op); at != own.end()) return *at->second;
+  std::lock_guard lock(guard);
+  auto& form = forms[op];
+  if (!form) form = std::make_unique<Form>(op);
+  own[op] = form.get();
+  return *form;
+}
+
+}  // namespace remat

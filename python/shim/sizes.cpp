@@ -1,0 +1,170 @@
+#include "sizes.h"
+
+#include <ATen/EmptyTensor.h>
+#include <string_view>
+#include <unordered_map>
+
+namespace remat {
+namespace {
+
+std::unordered_map<uint64_t, std::shared_ptr<const Sizes>> known;
+
+// Most answers that are kept. A program whose shapes never repeat needs no old ones.
+constexpr size_t MOST_KNOWN = 1 << 16;
+
+// Work for each byte read or written, beside the cost of moving it, which the engine's cost model adds.
+constexpr double WORK_PER_BYTE = 0.25;
+
+at::Tensor without_data(const at::Tensor& tensor) {
+  // A number of Python's stays what it is.
+  if (!tensor.defined() || tensor.unsafeGetTensorImpl()->is_wrapped_number()) return tensor;
+  auto made = at::detail::empty_strided_meta(tensor.sizes(), tensor.strides(), tensor.scalar_type());
+  auto* impl = made.unsafeGetTensorImpl();
+  if (tensor.is_conj()) impl->_set_conj(true);
+  if (tensor.is_neg()) impl->_set_neg(true);
+  return made;
+}
+
+double numel(const at::Tensor& tensor) { return tensor.defined() ? static_cast<double>(tensor.numel()) : 0; }
+
+double last_size(const at::Tensor& tensor) { return tensor.dim() ? static_cast<double>(tensor.size(-1)) : 1; }
+
+// Floating-point operations of products, of which there are few operators; 0 for all other ops.
+double products(const Form& form, c10::ArrayRef<c10::IValue> arguments, c10::ArrayRef<c10::IValue> results) {
+  std::string_view name = form.op.schema().name();
+  auto argument = [&](size_t i) { return arguments[i].isTensor() ? arguments[i].toTensor() : at::Tensor(); };
+  auto result = [&](size_t i) {
+    return i < results.size() && results[i].isTensor() ? results[i].toTensor() : at::Tensor();
+  };
+  if (name == "aten::mm" || name == "aten::bmm" || name == "aten::mv" || name == "aten::dot")
+    return 2 * numel(result(0)) * last_size(argument(0));
+  if (name == "aten::addmm" || name == "aten::baddbmm" || name == "aten::addmv")
+    return 2 * numel(result(0)) * last_size(argument(1));
+  auto per_output = [&](const at::Tensor& weight) {
+    return weight.defined() && weight.dim() > 1 ? 2 * numel(weight) / static_cast<double>(weight.size(0)) : 0;
+  };
+  if (name == "aten::convolution" || name == "aten::_convolution" || name == "aten::mkldnn_convolution")
+    return numel(result(0)) * per_output(argument(1));
+  if (name == "aten::convolution_backward") {
+    double each = numel(argument(0)) * per_output(argument(2));
+    return each * (result(0).defined() + result(1).defined());
+  }
+  if (name.find("scaled_dot_product") != std::string_view::npos) {
+    bool backward = name.find("backward") != std::string_view::npos;
+    auto query = argument(backward ? 1 : 0), key = argument(backward ? 2 : 1);
+    if (!query.defined() || !key.defined() || query.dim() < 2 || key.dim() < 2) return 0;
+    return (backward ? 10 : 4) * numel(query) * static_cast<double>(key.size(-2));
+  }
+  return 0;
+}
+
+std::shared_ptr<const Sizes> infer(const Form& form, const torch::jit::Stack& stack) {
+  torch::jit::Stack without;
+  c10::SmallVector<c10::StorageImpl*, 8> given;
+  bool any = false;
+  auto take = [&](const at::Tensor& tensor) {
+    auto made = without_data(tensor);
+    if (made.defined() && made.is_meta()) {
+      given.push_back(made.storage().unsafeGetStorageImpl());
+      any = true;
+    }
+    return made;
+  };
+  for (const auto& value : torch::jit::last(stack, form.arguments)) {
+    if (value.isTensor()) {
+      without.emplace_back(take(value.toTensor()));
+    } else if (value.isTensorList()) {
+      std::vector<at::Tensor> list;
+      for (const auto& item : value.toListRef()) list.push_back(take(item.toTensor()));
+      without.emplace_back(std::move(list));
+    } else if (may_hold_tensors(value)) {
+      auto list = c10::impl::GenericList(value.toList().elementType());
+      for (const c10::IValue& item : value.toListRef()) list.push_back(item.isTensor() ? c10::IValue(take(item.toTensor())) : item);
+      without.emplace_back(std::move(list));
+    } else {
+      without.push_back(value);
+    }
+  }
+  if (form.device >= 0 && (!any || !without[form.device].isNone())) without[form.device] = c10::Device(c10::kMeta);
+  if (form.pinned >= 0) without[form.pinned] = c10::IValue();
+  if (form.generator >= 0) without[form.generator] = c10::IValue();
+  auto sizes = std::make_shared<Sizes>();
+  try {
+    auto arguments = without;
+    form.op.callBoxed(&without);
+    double moved = 0;
+    for (const auto& value : arguments)
+      each_tensor(value, [&](const at::Tensor& tensor, int32_t) {
+        if (tensor.defined()) moved += numel(tensor) * static_cast<double>(tensor.element_size());
+      });
+    bool strided = true;
+    each_new_storage(without, given, [&](const at::Tensor& tensor, c10::StorageImpl* storage) {
+      strided &= tensor.layout() == c10::kStrided && tensor.is_meta();
+      sizes->bytes.push_back(storage->nbytes());
+      moved += static_cast<double>(storage->nbytes());
+    });
+    if (!strided) return nullptr;
+    sizes->work = std::max(products(form, arguments, without), moved * WORK_PER_BYTE);
+  } catch (const std::exception&) {
+    // No kernel for tensors without data, or the arguments are wrong: then the op says so when it runs.
+    return nullptr;
+  }
+  return sizes;
+}
+
+// Whether the op picks elements by whole numbers, not by masks.
+bool has_known_index(const Form& form, const torch::jit::Stack& stack) {
+  if (form.op.schema().name() != "aten::index") return false;
+  bool is_known = true;
+  each_tensor(torch::jit::last(stack, form.arguments)[1], [&](const at::Tensor& index, int32_t) {
+    if (index.defined()) is_known &= index.scalar_type() != c10::kBool && index.scalar_type() != c10::kByte;
+  });
+  return is_known;
+}
+
+}  // namespace
+
+std::shared_ptr<const Sizes> sizes_of(const Form& form, const Operands& operands, const torch::jit::Stack& stack) {
+  if (form.dynamic && !(has_known_index(form, stack))) return nullptr;
+  if (auto at = known.find(operands.key); at != known.end()) return at->second;
+  auto sizes = infer(form, stack);
+  if (known.size() >= MOST_KNOWN) known.clear();
+  known[operands.key] = sizes;
+  return sizes;
+}
+
+void correct(uint64_t key, std::vector<uint64_t> bytes) {
+  auto sizes = std::make_shared<Sizes>();
+  if (auto at = known.find(key); at != known.end() && at->second) sizes->work = at->second->work;
+  sizes->bytes = std::move(bytes);
+  known[key] = sizes;
+}
+
+std::optional<uint64_t> bound_of(const Form& form, const torch::jit::Stack& stack) {
+  std::string_view name = form.op.schema().name();
+  auto arguments = torch::jit::last(stack, form.arguments);
+  if (arguments.empty() || !arguments[0].isTensor()) return {};
+  auto first = arguments[0].toTensor();
+  if (!first.defined() || first.layout() != c10::kStrided) return {};
+  auto elements = static_cast<uint64_t>(first.numel());
+  auto bytes = elements * first.element_size();
+  constexpr uint64_t index = sizeof(int64_t);
+  if (name == "aten::nonzero" || name == "aten::argwhere") return elements * std::max<int64_t>(1, first.dim()) * index;
+  if (name == "aten::index") {
+    uint64_t masks = 0;
+    each_tensor(arguments[1], [&](const at::Tensor& mask, int32_t) {
+      if (mask.defined()) masks += static_cast<uint64_t>(mask.numel()) * std::max<int64_t>(1, mask.dim()) * index;
+    });
+    return bytes + masks;
+  }
+  if (name == "aten::masked_select") {
+    auto mask = arguments.size() > 1 && arguments[1].isTensor() ? arguments[1].toTensor() : at::Tensor();
+    if (!mask.defined()) return {};
+    return std::max<uint64_t>(elements, mask.numel()) * first.element_size() * 2;
+  }
+  if (name == "aten::_unique2" || name == "aten::_unique" || name == "aten::unique_dim" || name == "aten::unique_consecutive")
+    return bytes + 2 * elements * index;
+  return {};
+}
+
+}  // namespace remat

@@ -1,0 +1,40 @@
+// Bytes and work of an op, known before it runs.
+#pragma once
+
+#include "operands.h"
+
+#include <memory>
+#include <optional>
+
+namespace remat {
+
+struct Sizes {
+  // Bytes of each storage that the op makes, in the order of its results.
+  std::vector<uint64_t> bytes;
+  // Floating-point operations, or an equivalent of the bytes moved.
+  double work = 0;
+};
+
+// Sizes of what the op makes, by its kernel for tensors without data; null if that is not known before it runs.
+// The answer is kept for the next call with operands of the same kinds.
+std::shared_ptr<const Sizes> sizes_of(const Form& form, const Operands& operands, const torch::jit::Stack& stack);
+// Corrects an answer that was wrong.
+void correct(uint64_t key, std::vector<uint64_t> bytes);
+// Most bytes that an op of unknown size makes; none if no bound is known.
+std::optional<uint64_t> bound_of(const Form& form, const torch::jit::Stack& stack);
+// Bytes of each storage among tensors that an op returned, without the storages in `known`.
+template <class See>
+void each_new_storage(c10::ArrayRef<c10::IValue> results, c10::SmallVector<c10::StorageImpl*, 8>& known, See&& see) {
+  for (const auto& value : results) {
+    each_tensor(value, [&](const at::Tensor& tensor, int32_t) {
+      if (!tensor.defined() || !tensor.has_storage()) return;
+      auto* storage = tensor.storage().unsafeGetStorageImpl();
+      for (auto* other : known)
+        if (other == storage) return;
+      known.push_back(storage);
+      see(tensor, storage);
+    });
+  }
+}
+
+}  // namespace remat

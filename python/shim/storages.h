@@ -1,0 +1,80 @@
+// Storages of PyTorch whose bytes lie in a table of ours.
+//
+// A tensor stays an ordinary tensor. Only the bytes of its storage move: the storage keeps a pointer to the
+// bytes, with a deleter that tells us when nobody holds the storage any more. To evict is to set that pointer
+// to null. Views, saved tensors and parameters share the storage and need no change.
+#pragma once
+
+#include <c10/core/StorageImpl.h>
+#include <c10/util/intrusive_ptr.h>
+#include <cstdint>
+#include <vector>
+
+namespace remat {
+
+// A storage that the program holds.
+struct Held {
+  // Number of the value in the engine.
+  uint64_t tensor;
+  // Number of the bytes in the table; 0 while the value is evicted.
+  uint64_t number;
+  // Number of a second copy of the bytes, which a rerun made for its other outputs; 0 if there is none. The engine
+  // frees one of the two at the end of the rerun.
+  uint64_t second;
+  // Whether the value is a leaf: it has no compute path and is always resident.
+  bool leaf;
+  // Whether nobody has named the value since it was made without being written to. Somebody may write to it by a
+  // pointer.
+  bool blank;
+  // Whether somebody outside of PyTorch may write to the bytes at any time, such as NumPy.
+  bool tainted;
+  c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+};
+
+// The storage's entry; null if its bytes are not in the table.
+Held* held_of(c10::StorageImpl* storage);
+// Whether the storage is a look at bytes of the table, for one run.
+bool is_lent(c10::StorageImpl* storage);
+
+// Moves the bytes of a storage to the table.
+void adopt(c10::StorageImpl* storage, uint64_t tensor, uint64_t number, bool leaf, bool tainted);
+// Moves recomputed bytes to the table. Whoever holds `tensor` sees them.
+void take(c10::StorageImpl* made, uint64_t tensor, uint64_t number);
+// Whoever holds `tensor` sees recomputed bytes of the table.
+void see_again(uint64_t tensor, uint64_t number);
+// Frees bytes. Whoever holds them holds an evicted value.
+void release(uint64_t number);
+// Gives the bytes of number `from` the number `to`.
+void move(uint64_t from, uint64_t to);
+// Makes bytes without contents.
+void allocate(uint64_t number, size_t bytes, c10::Device device);
+// Copies bytes.
+void clone(uint64_t from, uint64_t to);
+// Whoever holds `tensor` sees the bytes `number` from now on.
+void point(uint64_t tensor, uint64_t number);
+// The storage of value `from` holds value `to` from now on.
+void rename(uint64_t from, uint64_t to);
+// Marks the value as a leaf.
+void settle(uint64_t tensor);
+// A storage that looks at bytes of the table. Its pointer is not owned.
+c10::intrusive_ptr<c10::StorageImpl> lend(uint64_t number);
+
+// Gives a storage its bytes back. The table and the engine forget them.
+void leave(Held* held);
+// Gives a storage new bytes. The table and the engine forget its value.
+void renew(c10::StorageImpl* storage);
+// A value that no storage holds: its number joins the dead.
+void abandon(uint64_t tensor);
+// Takes up to `most` numbers of values that nobody holds any more.
+size_t take_dead(uint64_t* out, size_t most);
+// Numbers of all values that are held and no leaves.
+std::vector<uint64_t> evictable();
+// Numbers of all values that are held.
+std::vector<uint64_t> all_held();
+// Gives all bytes back to the storages.
+void give_back();
+// Bytes in the table, now and at most.
+uint64_t live();
+uint64_t peak();
+
+}  // namespace remat

@@ -1,0 +1,45 @@
+//! `PyTorch` under a memory budget: each operator that a program calls becomes a command of remat.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `shim/dispatch.cpp` | the way of a call from PyTorch's dispatcher to the engine |
+//! | `shim/form.cpp` | facts about an operator, from its schema |
+//! | `shim/operands.cpp` | the tensors among the arguments of a call |
+//! | `shim/sizes.cpp` | bytes and work of an op, known before it runs |
+//! | `shim/record.cpp` | a call that can be made again with the same bits |
+//! | `shim/storages.cpp` | the table of bytes, and the storages that hold them |
+//! | [`session`] | from calls to commands of remat |
+//! | [`python`] | the class `Session` of the package |
+//! | [`device`] | the table as a device of remat |
+//! | [`op`] | operators as ops of remat |
+//! | [`ffi`] | functions of the shim |
+
+mod device;
+mod ffi;
+mod op;
+mod python;
+mod session;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _remat {
+    #[pymodule_export]
+    use crate::python::{OutOfMemory, Session};
+    use pyo3::prelude::*;
+
+    /// Version of PyTorch that this module was built against.
+    #[pymodule_export]
+    const TORCH: &str = env!("REMAT_TORCH_VERSION");
+
+    /// Version of remat.
+    #[pymodule_export]
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+    #[pymodule_init]
+    fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
+        // SAFETY: the module is initialized once, under Python's lock.
+        unsafe { crate::ffi::rm_install() };
+        Ok(())
+    }
+}

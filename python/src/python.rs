@@ -1,0 +1,339 @@
+//! Class `Session` of the Python package.
+
+use crate::device::TorchDevice;
+use crate::ffi::{
+    rm_begin, rm_counts, rm_each_once, rm_end, rm_forked, rm_keep, rm_leave, rm_live, rm_locked, rm_peak, rm_state,
+    rm_stress, rm_tensor,
+};
+use crate::session::{Session as Inner, held};
+use pyo3::create_exception;
+use pyo3::exceptions::{PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{IntoPyDict as _, PyDict};
+use remat::trace::JsonLines;
+use remat::unstable::engine::{Engine, RecomputeLimit, Settings};
+use remat::unstable::lab;
+use remat::unstable::program::{Command, Driver, TensorId, Window};
+use remat::{ByteSize, CostModelKind, PolicyKind};
+use std::cell::UnsafeCell;
+use std::ffi::{CStr, c_char, c_void};
+
+create_exception!(
+    remat,
+    OutOfMemory,
+    PyMemoryError,
+    "The budget is too small for what the program needs at once."
+);
+
+/// What runs under one budget.
+#[pyclass(module = "remat._remat")]
+pub(crate) struct Session(Box<UnsafeCell<Inner>>);
+
+// SAFETY: used under the session's lock only.
+unsafe impl Send for Session {}
+// SAFETY: as for `Send`: each access takes the lock.
+unsafe impl Sync for Session {}
+
+#[pymethods]
+impl Session {
+    #[new]
+    #[pyo3(signature = (budget, *, policy, threshold=None, recompute_limit=None, record=None, seed=0, measured=false, device="cpu"))]
+    #[allow(clippy::too_many_arguments, reason = "options of the user")]
+    fn new(
+        budget: &str,
+        policy: &str,
+        threshold: Option<&str>,
+        recompute_limit: Option<f64>,
+        record: Option<&str>,
+        seed: u64,
+        measured: bool,
+        device: &str,
+    ) -> PyResult<Self> {
+        let ByteSize(bytes) = budget.parse().map_err(|error| wrong("budget", &error))?;
+        let kind: PolicyKind = policy.parse().map_err(|error| wrong("policy", &error))?;
+        let mut settings = Settings::default();
+        if let Some(threshold) = threshold {
+            let ByteSize(bytes) = threshold.parse().map_err(|error| wrong("threshold", &error))?;
+            settings.eviction_threshold = Some(bytes);
+        }
+        settings.recompute_limit = recompute_limit.map(RecomputeLimit::Multiple);
+        settings.min_evict_bytes = Some(bytes / 4096);
+        let costs = if measured { CostModelKind::Measured } else { CostModelKind::Flops };
+        let memory = TorchDevice { name: device.to_owned(), timed: measured };
+        let threshold = settings.eviction_threshold;
+        let setting = |error: remat::Error| PyValueError::new_err(error.to_string());
+        let engine = Engine::new(memory, settings, kind.build(seed), costs.build()).map_err(setting)?;
+        let mut driver = Driver::new(engine);
+        driver.set_budget(bytes.min(TorchDevice::MOST)).map_err(setting)?;
+        if let Some(threshold) = threshold {
+            driver.set_eviction_threshold(Some(threshold)).map_err(setting)?;
+        }
+        if let PolicyKind::Learned(learn) = kind {
+            driver.learn_by(lab::learner(learn, seed));
+        }
+        driver.name_budgets_by(Some(lab::passing_budget));
+        if let Some(path) = record {
+            let recorder = JsonLines::create(path)
+                .map_err(|error| PyOSError::new_err(format!("record: {path}: {error}")))?;
+            driver.record_to(Box::new(recorder), Window::of(0));
+        }
+        Ok(Self(Box::new(UnsafeCell::new(Inner::new(driver)))))
+    }
+
+    /// Takes calls from now on: those of threads with this mode.
+    fn begin(&self, mode: &Bound<'_, PyAny>, device_type: i8, index: i8) {
+        let py = mode.py();
+        let error = py.get_type::<OutOfMemory>();
+        // SAFETY: the package keeps the mode and this session alive until `close`, and the exception lives as long
+        // as the module.
+        unsafe {
+            rm_begin(
+                self.0.get().cast(),
+                mode.as_ptr().cast(),
+                error.as_ptr().cast(),
+                device_type,
+                index,
+            );
+        }
+    }
+
+    /// Makes all values that the program holds resident, and gives their bytes back to PyTorch.
+    fn close(&self) -> PyResult<()> {
+        self.locked(|session| {
+            session.bury();
+            let finished = session.driver.finish_recording();
+            session.driver.set_budget(TorchDevice::MOST)?;
+            let mut failure = None;
+            for tensor in held(false) {
+                if session.driver.key(tensor).is_err() {
+                    continue;
+                }
+                session.driver.execute(Command::Commit(tensor));
+                failure = failure.or(session.driver.take_failure());
+            }
+            // SAFETY: the engine uses no bytes after this.
+            unsafe { rm_end() };
+            failure.map_or(finished, Err)
+        })
+    }
+
+    /// Ends a step.
+    fn step(&self) -> PyResult<()> {
+        self.locked(|session| {
+            session.step();
+            session.driver.take_failure().map_or(Ok(()), Err)
+        })
+    }
+
+    /// Makes a tensor resident, for a reader that runs at once. A leaf always is.
+    fn bring(&self, tensor: &Bound<'_, PyAny>) -> PyResult<()> {
+        let Some(tensor) = evictable(tensor) else { return Ok(()) };
+        self.locked(|session| session.bring(tensor))
+    }
+
+    /// Makes a tensor a leaf that somebody outside of PyTorch may write to.
+    fn expose(&self, tensor: &Bound<'_, PyAny>) -> PyResult<()> {
+        let Some((number, _)) = number(tensor) else { return Ok(()) };
+        self.locked(|session| session.expose(number))?;
+        // SAFETY: `tensor` is a tensor or a storage.
+        unsafe { rm_keep(tensor.as_ptr().cast(), true) };
+        Ok(())
+    }
+
+    /// Makes a tensor a leaf, so that it stays resident.
+    fn keep(&self, tensor: &Bound<'_, PyAny>) -> PyResult<()> {
+        let Some(number) = evictable(tensor) else { return Ok(()) };
+        self.locked(|session| session.keep(number))?;
+        // SAFETY: `tensor` is a tensor or a storage.
+        unsafe { rm_keep(tensor.as_ptr().cast(), false) };
+        Ok(())
+    }
+
+    /// Makes a tensor ordinary: its bytes belong to its storage, and the budget counts them again
+    /// when an op uses them.
+    fn leave(&self, tensor: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.keep(tensor)?;
+        self.expose(tensor)?;
+        self.locked(|session| {
+            // SAFETY: the shim checks whether the object is a tensor or a storage.
+            unsafe { rm_leave(tensor.as_ptr().cast()) };
+            session.bury();
+            Ok(())
+        })
+    }
+
+    /// Makes every value that fits in the budget resident, for a process that is forked next.
+    fn bring_all(&self) -> PyResult<()> {
+        self.locked(|session| {
+            session.bury();
+            for tensor in held(true) {
+                // A value that does not fit is evicted in the child, too, and an error if read there.
+                let _ = session.bring(tensor);
+            }
+            Ok(())
+        })
+    }
+
+    /// State of a tensor: `leaf`, `resident` or `evicted`; `None` if the budget does not count it.
+    #[staticmethod]
+    fn state(tensor: &Bound<'_, PyAny>) -> Option<&'static str> {
+        // SAFETY: the shim checks whether the object is a tensor.
+        match unsafe { rm_state(tensor.as_ptr().cast()) } {
+            1 => Some("leaf"),
+            2 => Some("resident"),
+            3 => Some("evicted"),
+            _ => None,
+        }
+    }
+
+    /// Changes the budget.
+    fn set_budget(&self, budget: &str) -> PyResult<()> {
+        let ByteSize(bytes) = budget.parse().map_err(|error| wrong("budget", &error))?;
+        self.locked(|session| session.driver.set_budget(bytes))
+    }
+
+    /// Evicts every value that can be evicted.
+    fn evict_all(&self) -> PyResult<()> {
+        self.locked(|session| {
+            session.evict_all();
+            Ok(())
+        })
+    }
+
+    /// Evicts everything evictable after each op, for tests.
+    #[staticmethod]
+    fn stress(on: bool) {
+        // SAFETY: sets a flag.
+        unsafe { rm_stress(on) };
+    }
+
+    /// Tells that this process was forked: its budget belongs to the parent.
+    #[staticmethod]
+    fn forked() {
+        // SAFETY: sets a flag.
+        unsafe { rm_forked() };
+    }
+
+    /// Gives a tensor a name, for error messages.
+    fn label(&self, tensor: &Bound<'_, PyAny>, label: &str) -> PyResult<()> {
+        let Some((tensor, _)) = number(tensor) else { return Ok(()) };
+        self.locked(|session| {
+            session.driver.execute(Command::Label { tensor, label: label.into() });
+            Ok(())
+        })
+    }
+
+    /// Calls whose sizes were not known before, or that had operands elsewhere, by operator.
+    fn once<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        extern "C" fn see(data: *mut c_void, name: *const c_char, count: u64) {
+            // SAFETY: `data` is the list below, and `name` a text of the shim.
+            let (list, name) =
+                unsafe { (&mut *data.cast::<Vec<(String, u64)>>(), CStr::from_ptr(name)) };
+            list.push((name.to_string_lossy().into_owned(), count));
+        }
+        let mut found: Vec<(String, u64)> = Vec::new();
+        self.locked(|_| {
+            // SAFETY: the list outlives the call.
+            unsafe { rm_each_once((&raw mut found).cast(), see) };
+            Ok(())
+        })?;
+        found.into_py_dict(py)
+    }
+
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let mut found = None;
+        self.locked(|session| {
+            session.bury();
+            let mut stats = session.driver.stats();
+            stats.evictions -= session.given.min(stats.evictions);
+            found = Some(stats);
+            Ok(())
+        })?;
+        let stats = found.unwrap_or_default();
+        let mut counts = [0; 4];
+        // SAFETY: there is room for four numbers.
+        let (live, live_peak) = unsafe {
+            rm_counts(counts.as_mut_ptr());
+            (rm_live(), rm_peak())
+        };
+        let [calls, foreign, unknown, misjudged] = counts;
+        let out = PyDict::new(py);
+        for (name, value) in [
+            ("budget_bytes", stats.budget_bytes),
+            ("used_bytes", stats.used_bytes),
+            ("peak_bytes", stats.peak_bytes),
+            ("live_bytes", live),
+            ("live_peak_bytes", live_peak),
+            ("ops", stats.ops),
+            ("recomputed_ops", stats.recomputed_ops),
+            ("evictions", stats.evictions),
+            ("evicted_bytes", stats.evicted_bytes),
+            ("steps", stats.steps),
+            ("thrashed_steps", stats.thrashed_steps),
+            ("tensors", stats.tensors as u64),
+            ("storages", stats.storages as u64),
+            ("paths", stats.paths as u64),
+            ("learning_bytes", stats.learning_bytes),
+            ("calls", calls),
+            ("foreign_calls", foreign),
+            ("unknown_calls", unknown),
+            ("misjudged_calls", misjudged),
+        ] {
+            out.set_item(name, value)?;
+        }
+        out.set_item("base_cost", stats.base_cost)?;
+        out.set_item("recompute_cost", stats.recompute_cost)?;
+        out.set_item("search_seconds", stats.search_seconds)?;
+        Ok(out)
+    }
+}
+
+impl Session {
+    /// Runs work on the session, under its lock.
+    fn locked(
+        &self,
+        work: impl FnOnce(&mut Inner) -> Result<(), remat::Error>,
+    ) -> PyResult<()> {
+        struct Job<'a, W> {
+            session: &'a UnsafeCell<Inner>,
+            work: Option<W>,
+            done: Result<(), remat::Error>,
+        }
+        extern "C" fn run<W: FnOnce(&mut Inner) -> Result<(), remat::Error>>(data: *mut c_void) {
+            // SAFETY: `data` is the job below, which only this call uses.
+            let job = unsafe { &mut *data.cast::<Job<'_, W>>() };
+            if let Some(work) = job.work.take() {
+                // SAFETY: the shim holds the session's lock.
+                job.done = work(unsafe { &mut *job.session.get() });
+            }
+        }
+        fn start<W: FnOnce(&mut Inner) -> Result<(), remat::Error>>(job: &mut Job<'_, W>) -> bool {
+            // SAFETY: `run` casts the pointer back to this type, and the job outlives the call.
+            unsafe { rm_locked(run::<W>, std::ptr::from_mut(job).cast()) }
+        }
+        let mut job = Job { session: &self.0, work: Some(work), done: Ok(()) };
+        // Within an op there is nothing to do: its operands are resident.
+        start(&mut job);
+        job.done.map_err(|error| match error.is_of_memory() {
+            true => OutOfMemory::new_err(error.to_string()),
+            false => PyRuntimeError::new_err(error.to_string()),
+        })
+    }
+}
+
+/// Number of the value that a tensor looks at, and whether it is a leaf; `None` if the budget does
+/// not count it.
+fn number(tensor: &Bound<'_, PyAny>) -> Option<(TensorId, bool)> {
+    let mut leaf = false;
+    // SAFETY: the shim checks whether the object is a tensor.
+    let number = unsafe { rm_tensor(tensor.as_ptr().cast(), &raw mut leaf) };
+    (number != 0).then_some((TensorId(number), leaf))
+}
+
+fn evictable(tensor: &Bound<'_, PyAny>) -> Option<TensorId> {
+    number(tensor).filter(|(_, leaf)| !leaf).map(|(tensor, _)| tensor)
+}
+
+fn wrong(option: &str, error: &dyn std::fmt::Display) -> PyErr {
+    PyValueError::new_err(format!("{option}: {error}"))
+}

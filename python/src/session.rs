@@ -1,0 +1,365 @@
+//! Session: turns operator calls into commands of remat. A value of a storage between two writes is
+//! a tensor of remat; views are `PyTorch`'s own business.
+
+use crate::device::{Outside, TorchDevice};
+use crate::ffi::{
+    Apply, Kind, rm_each_held, rm_notice_record, rm_record_made, rm_rename,
+    rm_settle, rm_take_dead,
+};
+use crate::op::{Record, TorchOp};
+use remat::op::{Outputs, SmallVec};
+use remat::unstable::program::{Command, Driver, Ids, TensorId};
+use remat::error::RuntimeError;
+use remat::{Error, Layout};
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::sync::Arc;
+
+/// Driver of one budget, with the numbers of its tensors.
+pub(crate) struct Session {
+    pub driver: Driver<TorchDevice>,
+    next: u64,
+    names: HashMap<*const c_char, Arc<str>>,
+    /// Number of values that were written over because nothing needed them any more. The engine
+    /// counts each as an eviction.
+    pub given: u64,
+    marks: Marks,
+}
+
+/// Marks of the ends of steps. At a mark, compute paths of earlier steps are cut.
+#[derive(Debug, Default)]
+struct Marks {
+    /// Number of operators since the last mark.
+    operators: usize,
+    /// Whether the first step that the program marked has ended.
+    settled: bool,
+}
+
+impl Marks {
+    /// Limits for automatic marks, for programs without an optimizer: a mark is set after
+    /// `OPERATORS` operators, but not before `PER_TENSOR` operators for each tensor in the graph.
+    /// The limits are far above the operators of a step.
+    const OPERATORS: usize = 1 << 13;
+    const PER_TENSOR: usize = 8;
+}
+
+impl Session {
+    pub fn new(driver: Driver<TorchDevice>) -> Self {
+        Self { driver, next: 1, names: HashMap::default(), given: 0, marks: Marks::default() }
+    }
+
+    /// Deletes the tensors that nobody holds any more.
+    pub fn bury(&mut self) {
+        let mut dead = [0; 64];
+        loop {
+            // SAFETY: there is room for 64 numbers.
+            let count = unsafe { rm_take_dead(dead.as_mut_ptr(), dead.len()) };
+            for &tensor in &dead[..count] {
+                if self.driver.key(TensorId(tensor)).is_ok() {
+                    self.driver.del(TensorId(tensor));
+                }
+            }
+            if count < dead.len() {
+                return;
+            }
+        }
+    }
+
+    /// Ends a step.
+    pub fn step(&mut self) {
+        self.bury();
+        if !std::mem::replace(&mut self.marks.settled, true) {
+            self.driver.end_first_step();
+        }
+        self.mark();
+    }
+
+    /// Called after each operator.
+    pub fn done(&mut self) {
+        self.marks.operators += 1;
+        let Marks { operators, .. } = self.marks;
+        if operators >= Marks::OPERATORS
+            && operators >= Marks::PER_TENSOR * self.driver.stats().tensors
+        {
+            self.mark();
+        }
+    }
+
+    fn mark(&mut self) {
+        self.marks.operators = 0;
+        self.driver.execute(Command::Step);
+    }
+
+    /// Makes a leaf out of a storage that the program holds. Returns the leaf's number.
+    pub fn put(&mut self, storage: *mut c_void, bytes: u64, tainted: bool) -> Result<u64, Error> {
+        let tensor = self.numbers(1);
+        let host = Arc::new(Outside { storage, tensor: tensor.0, bytes, tainted });
+        self.driver.execute(Command::Put { tensor, host, leaf: true });
+        self.failure()?;
+        self.bring(tensor)?;
+        Ok(tensor.0)
+    }
+
+    /// Evicts every value that can be evicted.
+    pub fn evict_all(&mut self) {
+        self.bury();
+        for tensor in held(true) {
+            self.driver.execute(Command::Drop(tensor));
+        }
+    }
+
+    /// Makes a value resident, for a reader that runs at once.
+    pub fn bring(&mut self, tensor: TensorId) -> Result<(), Error> {
+        self.driver.visit(tensor, |_, _| Ok(()))
+    }
+
+    /// Makes a value a leaf.
+    pub fn keep(&mut self, tensor: TensorId) -> Result<(), Error> {
+        self.driver.execute(Command::Commit(tensor));
+        self.failure()
+    }
+
+    /// Makes a value a leaf whose bytes somebody outside of `PyTorch` may change. Whatever needs
+    /// the value's bytes gets a copy first.
+    pub fn expose(&mut self, tensor: TensorId) -> Result<(), Error> {
+        // SAFETY: the shim makes a record that belongs to the caller.
+        let record = Record(unsafe { rm_notice_record() });
+        let name = Arc::from("remat::expose");
+        let call = Call {
+            kind: Kind::Notice,
+            inputs: &[tensor.0],
+            targets: 1,
+            bytes: &[],
+            over: 0,
+            work: 0.0,
+            again: false,
+        };
+        self.apply(record, name, &call).map(drop)
+    }
+
+    /// Runs an op. Returns the number of the first output.
+    fn apply(&mut self, record: Record, name: Arc<str>, call: &Call<'_>) -> Result<u64, Error> {
+        let Call { kind, inputs, targets, bytes, .. } = *call;
+        let fresh: SmallVec<[Layout; 1]> =
+            bytes.iter().map(|&bytes| Layout::raw(bytes as usize)).collect();
+        let outputs = match kind {
+            Kind::Update | Kind::Notice => Outputs::Updates { targets, fresh },
+            _ => Outputs::Fresh(fresh),
+        };
+        let count = outputs.len();
+        let made = self.numbers(count);
+        // The value that an op writes over, and that its storage holds no longer.
+        let over = match kind {
+            Kind::Over => Some(inputs[0]),
+            Kind::Write => Some(call.over),
+            _ => None,
+        };
+        let gives = kind == Kind::Over && self.driver.would_go(TensorId(inputs[0]));
+        // SAFETY: the record is alive, and nothing else uses it now.
+        unsafe { rm_record_made(record.0, made.0, count, gives) };
+        // The storages that are written to hold the new values from now on.
+        let written = over.as_slice().iter().chain(&inputs[..if over.is_none() { targets } else { 0 }]);
+        for (at, &target) in written.enumerate() {
+            // SAFETY: numbers only.
+            unsafe { rm_rename(target, made.0 + at as u64) };
+        }
+        if kind == Kind::Write {
+            // The op does not read the old value, whose bytes are free for the new one.
+            self.driver.del(TensorId(call.over));
+        }
+        let op = TorchOp::new(record, name, kind, outputs.clone(), call.work, call.again);
+        let ran = op.clone();
+        let ids: Ids = inputs.iter().copied().map(TensorId).collect();
+        let mut apply = remat::unstable::program::Apply::new(op, ids, outputs, made);
+        if over.is_none() {
+            apply.consumed = (0..targets).collect();
+        }
+        self.driver.execute(Command::Apply(apply));
+        let failure = self.driver.take_failure().or_else(|| match ran.has_run() {
+            true => None,
+            false => Some(self.why_lost(inputs, made)),
+        });
+        match (kind, &failure) {
+            (Kind::Over, None) => {
+                let target = TensorId(inputs[0]);
+                if gives {
+                    self.driver.execute(Command::Drop(target));
+                    self.given += 1;
+                }
+                self.driver.del(target);
+            }
+            (Kind::Over, Some(_)) => {
+                // The storage goes on with its old value.
+                // SAFETY: numbers only.
+                unsafe { rm_rename(made.0, inputs[0]) };
+                self.driver.del(made);
+            }
+            (Kind::Write, _) => {}
+            _ => {
+                for at in 0..targets {
+                    // SAFETY: numbers only.
+                    unsafe { rm_settle(made.0 + at as u64) };
+                }
+            }
+        }
+        match failure {
+            None => Ok(made.0),
+            Some(error) => {
+                if over.is_none() {
+                    // No storage holds the outputs that were not made.
+                    for at in targets..count {
+                        self.driver.del(TensorId(made.0 + at as u64));
+                    }
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Reason why an op did not run.
+    fn why_lost(&mut self, inputs: &[u64], made: TensorId) -> Error {
+        let values = inputs.iter().copied().map(TensorId).chain([made]);
+        let values: Vec<TensorId> = values.collect();
+        let lost = values.into_iter().find_map(|value| self.bring(value).err());
+        lost.unwrap_or_else(|| {
+            RuntimeError::Settings("an operand was lost when memory ran out".to_owned()).into()
+        })
+    }
+
+    fn name(&mut self, name: *const c_char) -> Arc<str> {
+        let known = self.names.entry(name).or_insert_with(|| {
+            // SAFETY: names of operators are never freed.
+            unsafe { CStr::from_ptr(name) }.to_string_lossy().into()
+        });
+        Arc::clone(known)
+    }
+
+    fn numbers(&mut self, count: usize) -> TensorId {
+        let first = TensorId(self.next);
+        self.next += count.max(1) as u64;
+        first
+    }
+
+    fn failure(&mut self) -> Result<(), Error> {
+        self.driver.take_failure().map_or(Ok(()), Err)
+    }
+}
+
+/// An op of the shim: see [`Apply`].
+struct Call<'a> {
+    kind: Kind,
+    inputs: &'a [u64],
+    targets: usize,
+    bytes: &'a [u64],
+    over: u64,
+    work: f64,
+    again: bool,
+}
+
+/// Values that storages hold: all, or those that can be evicted.
+pub(crate) fn held(evictable_only: bool) -> Vec<TensorId> {
+    extern "C" fn see(data: *mut c_void, tensor: u64) {
+        // SAFETY: `data` is the list below.
+        unsafe { &mut *data.cast::<Vec<TensorId>>() }.push(TensorId(tensor));
+    }
+    let mut found: Vec<TensorId> = Vec::new();
+    // SAFETY: the list outlives the call.
+    unsafe { rm_each_held(evictable_only, (&raw mut found).cast(), see) };
+    found
+}
+
+/// Text for the shim, which gives it back to [`remat_free_text`].
+fn text(error: &Error) -> *mut c_char {
+    let text = error.to_string().replace('\0', "");
+    CString::new(text).map_or(std::ptr::null_mut(), CString::into_raw)
+}
+
+/// The session of a call from the shim.
+///
+/// # Safety
+/// The shim passes the pointer that [`crate::python`] gave it, and holds the session's lock.
+unsafe fn of<'a>(session: *mut c_void) -> &'a mut Session {
+    // SAFETY: the caller holds the lock, so nobody else uses the session.
+    unsafe { &mut *session.cast::<Session>() }
+}
+
+/// List of the shim.
+///
+/// # Safety
+/// `from` has `length` numbers, or `length` is 0.
+unsafe fn list<'a>(from: *const u64, length: usize) -> &'a [u64] {
+    match length {
+        0 => &[],
+        // SAFETY: as the caller says.
+        _ => unsafe { std::slice::from_raw_parts(from, length) },
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn remat_bury(session: *mut c_void) {
+    // SAFETY: called by the shim, under the lock.
+    unsafe { of(session) }.bury();
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn remat_put(
+    session: *mut c_void,
+    storage: *mut c_void,
+    bytes: u64,
+    tainted: bool,
+    error: *mut *mut c_char,
+) -> u64 {
+    // SAFETY: called by the shim, under the lock.
+    match unsafe { of(session) }.put(storage, bytes, tainted) {
+        Ok(tensor) => tensor,
+        Err(failure) => {
+            // SAFETY: the shim passes a place for the text.
+            unsafe { *error = text(&failure) };
+            0
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn remat_apply(session: *mut c_void, call: *mut Apply) -> i32 {
+    // SAFETY: called by the shim, under the lock, with a call that nobody else uses.
+    let (session, call) = unsafe { (of(session), &mut *call) };
+    let name = session.name(call.name);
+    // SAFETY: the shim passes lists of these lengths.
+    let (inputs, bytes) = unsafe {
+        (list(call.inputs, call.inputs_len), list(call.outputs, call.outputs_len))
+    };
+    let record = Record(call.record);
+    let Apply { kind, targets, over, work, again, .. } = *call;
+    let asked = Call { kind, inputs, targets, bytes, over, work, again };
+    match session.apply(record, name, &asked) {
+        Ok(made) => {
+            call.made = made;
+            0
+        }
+        Err(failure) => {
+            call.error = text(&failure);
+            1
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn remat_evict_all(session: *mut c_void) {
+    // SAFETY: called by the shim, under the lock.
+    unsafe { of(session) }.evict_all();
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn remat_done(session: *mut c_void) {
+    // SAFETY: called by the shim, under the lock.
+    unsafe { of(session) }.done();
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn remat_free_text(text: *mut c_char) {
+    if !text.is_null() {
+        // SAFETY: the pointer came from `CString::into_raw`.
+        drop(unsafe { CString::from_raw(text) });
+    }
+}

@@ -1,0 +1,34 @@
+"""A function run in a forked process, so that a crash ends one test only."""
+
+import faulthandler
+import os
+import pickle
+import signal
+import traceback
+
+SECONDS = 60
+
+
+def apart(function):
+    """Returns what the function returns there, and raises an AssertionError if it fails or the process dies."""
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        os.close(reader)
+        # A process that hangs shows where, and dies.
+        faulthandler.register(signal.SIGALRM, chain=True)
+        signal.alarm(SECONDS)
+        try:
+            answer = True, function()
+        except BaseException:
+            answer = False, traceback.format_exc()
+        with open(writer, "wb") as f:
+            pickle.dump(answer, f)
+        os._exit(0)
+    os.close(writer)
+    with open(reader, "rb") as f:
+        told = f.read()
+    _, status = os.waitpid(child, 0)
+    assert told, f"the process died: status {status}"
+    fine, answer = pickle.loads(told)
+    assert fine, answer
+    return answer
