@@ -119,3 +119,34 @@ fn growth_and_the_split_rule_change_no_bit() {
     let (exact, tensorflow) = (run(&[]), run(&["--split-rule", "tensorflow"]));
     assert_ne!(exact["evictions"], tensorflow["evictions"]);
 }
+
+/// 100 % is the budget in which the run evicts nothing, with the holes that its split rule leaves.
+#[test]
+fn nothing_is_evicted_in_the_whole_budget_by_any_split_rule() {
+    let models = [
+        ["resnet18", "--batch", "3", "--optimizer", "lion"],
+        ["resnet20", "--batch", "8", "--optimizer", "sgd"],
+        ["lstm", "--batch", "4", "--optimizer", "adamw"],
+        ["unet", "--batch", "2", "--optimizer", "sgd"],
+    ];
+    for model in models {
+        for rule in ["exact", "tensorflow", "tensorflow:64KiB"] {
+            for growth in [&[][..], &["--allow-growth"]] {
+                let options = [
+                    "--steps",
+                    "2",
+                    "--no-test",
+                    "--plan",
+                    "off",
+                    "--policy",
+                    "lru",
+                    "--cost",
+                    "flops",
+                ];
+                let whole = ["--budget", "100%", "--split-rule", rule];
+                let told = train(&[&model[..], &options, &whole, growth].concat());
+                assert_eq!(told["evictions"], 0, "{model:?}, {rule}, {growth:?}");
+            }
+        }
+    }
+}

@@ -10,6 +10,7 @@ use super::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use remat::ByteSize;
 use remat::unstable::trace::WholeFile;
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::time::Duration;
 
 /// The allocator of the system. It keeps the size of the allocation that failed last.
 struct Watched;
@@ -19,6 +20,9 @@ static ALLOCATOR: Watched = Watched;
 
 /// Bytes of the allocation that failed last; 0 if none has failed.
 static FAILED: AtomicUsize = AtomicUsize::new(0);
+
+/// Most time that a second thread without memory waits for the first one to end the program.
+const AT_MOST: Duration = Duration::from_secs(10);
 
 /// Whether the end of memory is told.
 static IS_TOLD: AtomicBool = AtomicBool::new(false);
@@ -64,8 +68,10 @@ pub fn end_with_an_error() {
             if bytes == 0 {
                 return;
             }
-            // An abort in here, or of a second thread, has nothing to add.
-            if !IS_TOLD.swap(true, Ordering::Relaxed) {
+            // A second thread has nothing to add, but must not end the program before the first is done.
+            if IS_TOLD.swap(true, Ordering::Relaxed) {
+                std::thread::sleep(AT_MOST);
+            } else {
                 eprintln!(
                     "error: memory has ended: an allocation of {} failed; free memory, raise its limit (ulimit -v), or \
                      use less data, smaller sizes or fewer threads",

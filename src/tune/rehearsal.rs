@@ -228,9 +228,15 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
     /// # Errors
     /// If the program fails.
     pub fn fits(&self, budget: u64) -> Result<bool, TuneError> {
-        // With these options, the engine evicts whenever an eviction can replace a move of blocks.
-        let builder =
-            Runtime::builder().budget(budget).policy(PolicyKind::Lru).min_evict_bytes(0u64);
+        // With these options, the engine evicts whenever an eviction can replace a move of blocks. The
+        // arena is that of the run, because its rules decide how many bytes are wasted.
+        let run = self.tuner.builder(budget, None).settings;
+        let builder = Runtime::builder()
+            .budget(budget)
+            .policy(PolicyKind::Lru)
+            .min_evict_bytes(0u64)
+            .split_rule(run.split_rule)
+            .allow_growth(run.allow_growth);
         Ok(self
             .rehearse(builder, self.short(), true, &mut Self::no_limit())?
             .is_ok_and(|rehearsed| rehearsed.evictions == 0 && rehearsed.is_settled))
