@@ -489,6 +489,7 @@ int rm_execute(void* record_, const uint64_t* inputs, size_t inputs_len, const u
     } else if (record.kind == RM_SNAPSHOT) {
       clone(places.inputs[0], places.outputs[0]);
     } else if (record.kind == RM_NOTICE) {
+      for (size_t i = 0; i < record.replaces.size(); i++) rename(record.replaces[i], record.made + i);
       for (size_t i = 0; i < record.targets; i++) point(record.made + i, places.outputs[i]);
     } else if (is_first) {
       run_first(record, places, device);
@@ -513,8 +514,9 @@ int rm_execute(void* record_, const uint64_t* inputs, size_t inputs_len, const u
   return over();
 }
 
-void rm_record_made(void* record, uint64_t made, size_t outputs, bool gives) {
+void rm_record_made(void* record, uint64_t made, size_t outputs, bool gives, const uint64_t* replaces, size_t replaces_len) {
   auto& of = *static_cast<Record*>(record);
+  of.replaces.assign(replaces, replaces + replaces_len);
   of.made = made;
   of.outputs = outputs;
   of.gives = gives;

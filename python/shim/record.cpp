@@ -143,12 +143,14 @@ void undo(const Record& record, Places places) {
   } else {
     point(record.made, places.inputs[0]);
   }
+  rename(record.made, record.replaces[0]);
 }
 
 }  // namespace
 
 void run_first(Record& record, Places places, c10::Device device) {
   auto* stack = std::exchange(record.first, nullptr);
+  for (size_t i = 0; i < record.replaces.size(); i++) rename(record.replaces[i], record.made + i);
   if (record.kind == RM_OVER) {
     if (record.gives) {
       move(places.inputs[0], places.outputs[0]);

@@ -34,6 +34,8 @@ struct Record {
   // The arguments, with nothing in place of tensors, and how the tensors looked at their storages.
   std::vector<c10::IValue> arguments;
   c10::SmallVector<Look, 6> looks;
+  // Values that the first run replaces in their storages. Until it runs, a rerun may still make them resident.
+  std::vector<uint64_t> replaces;
   // Number of the first output, and number of outputs.
   uint64_t made = 0;
   size_t outputs = 0;

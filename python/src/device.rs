@@ -87,7 +87,6 @@ impl Device for TorchDevice {
         let inputs: Vec<u64> = call.inputs.iter().map(number).collect();
         let outputs: Vec<u64> = call.outputs.iter().map(number).collect();
         let mut text = String::new();
-        call.op.runs();
         let start = (self.timed && call.timed).then(Instant::now);
         // SAFETY: the record is alive, and the numbers are those of resident inputs and of new outputs.
         let code = unsafe {
@@ -102,8 +101,11 @@ impl Device for TorchDevice {
             )
         };
         match code {
-            0 => Ok(start
-                .map_or(Took::Unknown, |start| Took::Seconds(start.elapsed().as_secs_f64()))),
+            0 => {
+                call.op.done();
+                let seconds = start.map(|start| start.elapsed().as_secs_f64());
+                Ok(seconds.map_or(Took::Unknown, Took::Seconds))
+            }
             2 => Err(DeviceError::out_of_memory(text)),
             _ => Err(DeviceError::new(text)),
         }

@@ -56,7 +56,14 @@ unsafe extern "C" {
         text: *mut c_void,
         say: extern "C" fn(*mut c_void, *const c_char, usize),
     ) -> i32;
-    pub fn rm_record_made(record: *mut c_void, made: u64, outputs: usize, gives: bool);
+    pub fn rm_record_made(
+        record: *mut c_void,
+        made: u64,
+        outputs: usize,
+        gives: bool,
+        replaces: *const u64,
+        replaces_len: usize,
+    );
     pub fn rm_forget_record(record: *mut c_void);
     pub fn rm_adopt(storage: *mut c_void, tensor: u64, number: u64, tainted: bool);
     pub fn rm_release(number: u64);

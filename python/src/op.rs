@@ -19,8 +19,8 @@ pub(crate) struct Body {
     outputs: Outputs,
     work: f64,
     again: bool,
-    /// Whether a run began.
-    ran: AtomicBool,
+    /// Whether a run has succeeded.
+    done: AtomicBool,
 }
 
 /// Record of a call, in the shim's memory.
@@ -48,21 +48,20 @@ impl TorchOp {
         work: f64,
         again: bool,
     ) -> Self {
-        let ran = AtomicBool::new(false);
-        Self(Arc::new(Body { record, name, kind, outputs, work, again, ran }))
+        let done = AtomicBool::new(false);
+        Self(Arc::new(Body { record, name, kind, outputs, work, again, done }))
     }
 }
 
 impl Body {
-    /// Called when a run begins.
-    pub fn runs(&self) {
-        self.ran.store(true, Ordering::Relaxed);
+    /// Called when a run has succeeded.
+    pub fn done(&self) {
+        self.done.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a run began. The engine tells each failure once, and skips later ops that need the
-    /// same lost value.
-    pub fn has_run(&self) -> bool {
-        self.ran.load(Ordering::Relaxed)
+    /// Whether a run has succeeded.
+    pub fn is_done(&self) -> bool {
+        self.done.load(Ordering::Relaxed)
     }
 }
 

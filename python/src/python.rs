@@ -110,6 +110,8 @@ impl Session {
                 }
                 session.driver.execute(Command::Commit(tensor));
                 failure = failure.or(session.driver.take_failure());
+                // A loss that was told before is told once more, because the value stays lost.
+                failure = failure.or(session.bring(tensor).err());
             }
             // SAFETY: the engine uses no bytes after this.
             unsafe { rm_end() };

@@ -155,30 +155,33 @@ impl Session {
             _ => None,
         };
         let gives = kind == Kind::Over && self.driver.would_go(TensorId(inputs[0]));
-        // SAFETY: the record is alive, and nothing else uses it now.
-        unsafe { rm_record_made(record.0, made.0, count, gives) };
-        // The storages that are written to hold the new values from now on.
-        let written = over.as_slice().iter().chain(&inputs[..if over.is_none() { targets } else { 0 }]);
-        for (at, &target) in written.enumerate() {
-            // SAFETY: numbers only.
-            unsafe { rm_rename(target, made.0 + at as u64) };
+        let replaces = match over {
+            Some(_) => over.as_slice(),
+            None => &inputs[..targets],
+        };
+        // SAFETY: the record is alive, nothing else uses it now, and the list outlives the call.
+        unsafe {
+            rm_record_made(record.0, made.0, count, gives, replaces.as_ptr(), replaces.len());
         }
         if kind == Kind::Write {
             // The op does not read the old value, whose bytes are free for the new one.
             self.driver.del(TensorId(call.over));
         }
         let op = TorchOp::new(record, name, kind, outputs.clone(), call.work, call.again);
-        let ran = op.clone();
+        let first = op.clone();
         let ids: Ids = inputs.iter().copied().map(TensorId).collect();
         let mut apply = remat::unstable::program::Apply::new(op, ids, outputs, made);
         if over.is_none() {
             apply.consumed = (0..targets).collect();
         }
         self.driver.execute(Command::Apply(apply));
-        let failure = self.driver.take_failure().or_else(|| match ran.has_run() {
+        // The failure may be that of an earlier command. The engine tells each failure once, and skips
+        // later ops that need the same lost value.
+        let told = self.driver.take_failure();
+        let failure = match first.is_done() {
             true => None,
-            false => Some(self.why_lost(inputs, made)),
-        });
+            false => Some(told.unwrap_or_else(|| self.why_lost(inputs, made))),
+        };
         match (kind, &failure) {
             (Kind::Over, None) => {
                 let target = TensorId(inputs[0]);
@@ -188,17 +191,16 @@ impl Session {
                 }
                 self.driver.del(target);
             }
-            (Kind::Over, Some(_)) => {
-                // The storage goes on with its old value.
-                // SAFETY: numbers only.
-                unsafe { rm_rename(made.0, inputs[0]) };
-                self.driver.del(made);
-            }
+            (Kind::Over, Some(_)) => self.driver.del(made),
             (Kind::Write, _) => {}
             _ => {
-                for at in 0..targets {
-                    // SAFETY: numbers only.
-                    unsafe { rm_settle(made.0 + at as u64) };
+                for (at, &target) in replaces.iter().enumerate() {
+                    let made = made.0 + at as u64;
+                    // SAFETY: numbers only. An update that was skipped names the old value by the new number.
+                    unsafe {
+                        rm_rename(target, made);
+                        rm_settle(made);
+                    }
                 }
             }
         }
