@@ -79,10 +79,7 @@ unsafe extern "C" {
     pub fn rm_live() -> u64;
     pub fn rm_peak() -> u64;
     pub fn rm_counts(out: *mut u64);
-    pub fn rm_each_once(
-        data: *mut c_void,
-        see: extern "C" fn(*mut c_void, *const c_char, u64),
-    );
+    pub fn rm_each_once(data: *mut c_void, see: extern "C" fn(*mut c_void, *const c_char, u64));
     pub fn rm_tensor(object: *mut c_void, leaf: *mut bool) -> u64;
     pub fn rm_leave(object: *mut c_void);
     pub fn rm_state(object: *mut c_void) -> i32;

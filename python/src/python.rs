@@ -2,8 +2,8 @@
 
 use crate::device::TorchDevice;
 use crate::ffi::{
-    rm_begin, rm_counts, rm_each_once, rm_end, rm_forked, rm_keep, rm_leave, rm_live, rm_locked, rm_peak, rm_state,
-    rm_stress, rm_tensor,
+    rm_begin, rm_counts, rm_each_once, rm_end, rm_forked, rm_keep, rm_leave, rm_live, rm_locked,
+    rm_peak, rm_state, rm_stress, rm_tensor,
 };
 use crate::session::{Session as Inner, held};
 use pyo3::create_exception;
@@ -62,7 +62,8 @@ impl Session {
         let memory = TorchDevice { name: device.to_owned(), timed: measured };
         let threshold = settings.eviction_threshold;
         let setting = |error: remat::Error| PyValueError::new_err(error.to_string());
-        let engine = Engine::new(memory, settings, kind.build(seed), costs.build()).map_err(setting)?;
+        let engine =
+            Engine::new(memory, settings, kind.build(seed), costs.build()).map_err(setting)?;
         let mut driver = Driver::new(engine);
         driver.set_budget(bytes.min(TorchDevice::MOST)).map_err(setting)?;
         if let Some(threshold) = threshold {
@@ -292,10 +293,7 @@ impl Session {
 
 impl Session {
     /// Runs work on the session, under its lock.
-    fn locked(
-        &self,
-        work: impl FnOnce(&mut Inner) -> Result<(), remat::Error>,
-    ) -> PyResult<()> {
+    fn locked(&self, work: impl FnOnce(&mut Inner) -> Result<(), remat::Error>) -> PyResult<()> {
         struct Job<'a, W> {
             session: &'a UnsafeCell<Inner>,
             work: Option<W>,

@@ -3,13 +3,12 @@
 
 use crate::device::{Outside, TorchDevice};
 use crate::ffi::{
-    Apply, Kind, rm_each_held, rm_notice_record, rm_record_made, rm_rename,
-    rm_settle, rm_take_dead,
+    Apply, Kind, rm_each_held, rm_notice_record, rm_record_made, rm_rename, rm_settle, rm_take_dead,
 };
 use crate::op::{Record, TorchOp};
+use remat::error::RuntimeError;
 use remat::op::{Outputs, SmallVec};
 use remat::unstable::program::{Command, Driver, Ids, TensorId};
-use remat::error::RuntimeError;
 use remat::{Error, Layout};
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -328,9 +327,8 @@ extern "C" fn remat_apply(session: *mut c_void, call: *mut Apply) -> i32 {
     let (session, call) = unsafe { (of(session), &mut *call) };
     let name = session.name(call.name);
     // SAFETY: the shim passes lists of these lengths.
-    let (inputs, bytes) = unsafe {
-        (list(call.inputs, call.inputs_len), list(call.outputs, call.outputs_len))
-    };
+    let (inputs, bytes) =
+        unsafe { (list(call.inputs, call.inputs_len), list(call.outputs, call.outputs_len)) };
     let record = Record(call.record);
     let Apply { kind, targets, over, work, again, .. } = *call;
     let asked = Call { kind, inputs, targets, bytes, over, work, again };
