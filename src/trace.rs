@@ -30,7 +30,7 @@ pub use {
     load::{LoadProblem, LoadProgramError},
 };
 
-#[cfg(any(feature = "data", feature = "serde"))]
+#[cfg(feature = "data")]
 pub(crate) use members::{Members, is_packed};
 // Documented in `unstable`.
 #[cfg(feature = "serde")]
