@@ -3,13 +3,18 @@
 //! Rust aborts a program whose allocation fails. There is no stable way to choose another end, but
 //! the abort raises SIGABRT. [`end_with_an_error`] handles this signal, if the last allocation has
 //! failed. Callers that can go on without the memory, such as `try_reserve`, do not abort.
+//!
+//! A thread that starts needs a stack for its signals. The standard library panics without memory for
+//! it. [`end_with_an_error`] ends the program in the hook of this panic too.
 
 #![allow(unsafe_code, reason = "an allocator that counts, and a handler of a signal")]
 
 use super::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use remat::ByteSize;
 use remat::unstable::trace::WholeFile;
+use signal_hook::low_level::exit;
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::io::{Cursor, Write};
 use std::time::Duration;
 
 /// The allocator of the system. It keeps the size of the allocation that failed last.
@@ -57,33 +62,49 @@ unsafe impl GlobalAlloc for Watched {
     }
 }
 
+/// Tells that `what` has failed, removes unfinished files and ends the program.
+fn end(what: std::fmt::Arguments<'_>) -> ! {
+    // A second thread has nothing to add, but must not end the program before the first is done.
+    if IS_TOLD.swap(true, Ordering::Relaxed) {
+        std::thread::sleep(AT_MOST);
+    } else {
+        // No allocation, and one write: another thread may tell its own failure at this moment.
+        let mut line = Cursor::new([0; 512]);
+        let _ = writeln!(
+            line,
+            "error: memory has ended: {what} failed; free memory, raise its limit (ulimit -v), or use less data, \
+             smaller sizes or fewer threads"
+        );
+        let end = line.position() as usize;
+        let _ = std::io::stderr().write_all(&line.get_ref()[..end]);
+        WholeFile::remove_unfinished();
+    }
+    exit(1)
+}
+
 /// Ends the program with an error from now on when memory ends. Unfinished files are removed.
 pub fn end_with_an_error() {
+    let panicked = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        // The standard library's words, of the stack and of the page that guards it.
+        if panic.payload_as_str().is_some_and(|said| {
+            said.starts_with("failed to ") && said.contains("alternative stack")
+        }) {
+            end(format_args!("the start of a thread"));
+        }
+        panicked(panic);
+    }));
     #[cfg(unix)]
     {
-        use signal_hook::consts::SIGABRT;
-        use signal_hook::low_level::{exit, register};
         let aborted = || {
             let bytes = FAILED.load(Ordering::Relaxed);
-            if bytes == 0 {
-                return;
+            if bytes != 0 {
+                end(format_args!("an allocation of {}", ByteSize(bytes as u64)));
             }
-            // A second thread has nothing to add, but must not end the program before the first is done.
-            if IS_TOLD.swap(true, Ordering::Relaxed) {
-                std::thread::sleep(AT_MOST);
-            } else {
-                eprintln!(
-                    "error: memory has ended: an allocation of {} failed; free memory, raise its limit (ulimit -v), or \
-                     use less data, smaller sizes or fewer threads",
-                    ByteSize(bytes as u64)
-                );
-                WholeFile::remove_unfinished();
-            }
-            exit(1);
         };
         // If the signal cannot be handled, the program is aborted, as it is without this call.
         // SAFETY: the thread that aborts raises the signal itself, between two calls of the allocator.
         // The closure therefore interrupts no other code, and may take locks.
-        let _ = unsafe { register(SIGABRT, aborted) };
+        let _ = unsafe { signal_hook::low_level::register(signal_hook::consts::SIGABRT, aborted) };
     }
 }
