@@ -27,7 +27,8 @@ fn main() {
     println!("cargo:rustc-env=REMAT_TORCH_VERSION={version}");
     println!("cargo:rerun-if-changed={torch}/version.py");
     println!("cargo:rerun-if-changed=shim");
-    let files = ["storages", "form", "operands", "sizes", "record", "dispatch"];
+    let files =
+        ["allocator", "storages", "form", "operands", "sizes", "record", "dry_run", "dispatch"];
     cc::Build::new()
         .cpp(true)
         .std("c++20")

@@ -32,6 +32,7 @@ if _minor(TORCH) != _minor(torch.__version__):
 
 from ._budget import Stats, budget  # noqa: E402
 from ._readers import reading  # noqa: E402
+from ._suggest import Suggestion, suggest  # noqa: E402
 
 __version__ = VERSION
-__all__ = ["OutOfMemory", "Stats", "__version__", "budget", "reading"]
+__all__ = ["OutOfMemory", "Stats", "Suggestion", "__version__", "budget", "reading", "suggest"]

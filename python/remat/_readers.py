@@ -72,6 +72,10 @@ def _read(session, method, first, args, kwargs):
 def _print(session, method, first, args, kwargs):
     if type(first) not in (torch.Tensor, torch.nn.Parameter):
         return method(first, *args, **kwargs)
+    if session.valueless(first):
+        if method.__name__ == "__format__" and first.dim() == 0:
+            return first.item().__format__(*args)
+        return f"tensor(without values, size={tuple(first.shape)}, dtype={first.dtype})"
     session.bring(first)
     with torch._C._DisableTorchDispatch():
         return method(first, *args, **kwargs)

@@ -8,6 +8,14 @@ TORCH: str
 VERSION: str
 """Version of remat."""
 
+def replays(
+    recording: str, budgets: list[str], percents: list[int], *, policy: str, seed: int
+) -> tuple[int, list[tuple[int, float | None]]]:
+    """Replays a recording in budgets, and in shares of the bytes that it takes without a limit.
+
+    Returns these bytes, and the bytes and the slowdown of each budget; None stands for a run that does not pass.
+    """
+
 class OutOfMemory(MemoryError):
     """The budget is too small for what the program needs at once."""
 
@@ -52,6 +60,16 @@ class Session:
 
     def bring_all(self) -> None:
         """Makes every value that fits in the budget resident, for a process that is forked next."""
+
+    def dry(self) -> None:
+        """Begins a dry run, which lasts until `close`: ops compute no values."""
+
+    def guesses(self) -> dict[str, int]:
+        """Calls of a dry run that stand on an assumption, by operator."""
+
+    @staticmethod
+    def valueless(tensor: Any) -> bool:
+        """Whether a dry run has made the tensor, so that it has no values."""
 
     @staticmethod
     def state(tensor: Any) -> str | None:

@@ -61,4 +61,11 @@ void remat_evict_all(void* session);
 // Called after each op.
 void remat_done(void* session);
 void remat_free_text(char* text);
+
+// Implemented in Rust, for any thread.
+
+// Memory of the heap for a tensor; null if the heap has none, or is not in use.
+void* remat_heap_alloc(size_t bytes);
+// Frees memory. Returns whether it was of the heap.
+bool remat_heap_free(void* memory);
 }

@@ -2,7 +2,9 @@
 //
 // A budget is a dispatch mode. PyTorch hands each call under a mode to the Python interpreter's `dispatch`. Our
 // interpreter looks whether the top mode is the budget; if so, the call stays in C++ and needs no lock of Python's.
+#include "allocator.h"
 #include "api.h"
+#include "dry_run.h"
 #include "operands.h"
 #include "record.h"
 #include "sizes.h"
@@ -90,6 +92,8 @@ Held* counted(c10::StorageImpl* storage) {
   // Memory that somebody else allocated, such as NumPy or another process, may be written to by them at any time.
   auto& data = storage->_mutable_data_ptr_no_checks();
   auto own = c10::GetAllocator(storage->device_type())->raw_deleter();
+  if (!data.get() && storage->nbytes() && !is_dry())
+    raise(PyExc_RuntimeError, "remat: an operand has no values, because it was made by a step of remat.suggest");
   bool tainted = data.get() && !storage->allocator() && data.get_deleter() != own;
   char* error = nullptr;
   if (!remat_put(session, storage, storage->nbytes(), tainted, &error)) raise_text(error);
@@ -192,7 +196,7 @@ void mark_blank(const Form& form, const torch::jit::Stack& stack) {
   });
 }
 
-void run(const Form& form, const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+void run(const Form& form, torch::jit::Stack* stack) {
   Operands operands(form, *stack, device);
   c10::SmallVector<Held*, 8> held;
   bool tainted = false;
@@ -262,7 +266,7 @@ void run(const Form& form, const c10::OperatorHandle& op, torch::jit::Stack* sta
   call.outputs = bytes.data();
   call.outputs_len = bytes.size();
   if (inputs.empty() && bytes.empty()) {
-    call_kernel(op, stack);
+    execute(form, stack, device);
     return count_results(form, *stack);
   }
   auto* record = new Record(form, call.kind, operands, *stack);
@@ -309,7 +313,7 @@ void governed(const c10::OperatorHandle& op, torch::jit::Stack* stack, const c10
   torch::torch_dispatch_mode::StashTorchDispatchModeGuard stash;
   counts.calls++;
   remat_bury(session);
-  run(form, op, stack);
+  run(form, stack);
   if (stress) remat_evict_all(session);
   remat_done(session);
 }
@@ -457,15 +461,19 @@ void rm_begin(void* session_, PyObject* mode_, PyObject* out_of_memory_, int8_t 
   device = c10::Device(static_cast<c10::DeviceType>(type), index);
   counts = Counts();
   stress = false;
+  forget_guesses();
 }
 
 void rm_end() {
   give_back();
+  set_dry(false);
   session = nullptr;
   mode = nullptr;
 }
 
 void rm_stress(bool on) { stress = on; }
+void rm_dry() { set_dry(true); }
+void rm_use_heap() { use_heap(); }
 void rm_forked() { forked = true; }
 
 // Runs a call. Returns 0; 1 if it raised, with a text; 2 if the device has too little memory.
@@ -544,6 +552,20 @@ void rm_counts(uint64_t out[4]) {
 }
 void rm_each_once(void* data, void (*see)(void*, const char*, uint64_t)) {
   for (auto& [name, count] : counts.once) see(data, name.c_str(), count);
+}
+
+void rm_each_guess(void* data, void (*see)(void*, const char*, uint64_t)) {
+  for (auto& [name, count] : guesses()) see(data, name.c_str(), count);
+}
+
+// Whether a tensor of Python's has no values: a dry run made it, or left out an op that writes to it.
+bool rm_valueless(PyObject* object) {
+  if (!THPVariable_Check(object)) return false;
+  const auto& tensor = THPVariable_Unpack(object);
+  if (!tensor.defined() || !tensor.has_storage() || tensor.is_meta()) return false;
+  auto* storage = tensor.storage().unsafeGetStorageImpl();
+  auto* held = held_of(storage);
+  return held ? !has_values(storage) && (is_dry() || held->stale) : storage->nbytes() && !storage->_mutable_data_ptr_no_checks().get();
 }
 
 // Number of the value that a tensor or a storage of Python's holds; 0 if the budget does not count it. `leaf` says

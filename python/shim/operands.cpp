@@ -82,7 +82,10 @@ void each_part(const at::Tensor& tensor, See&& see) {
 }  // namespace
 
 at::Tensor Look::at(const c10::intrusive_ptr<c10::StorageImpl>& storage) const {
-  auto key = storage->device().is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU;
+  auto type = storage->device_type();
+  auto key = type == c10::kCUDA   ? c10::DispatchKey::CUDA
+             : type == c10::kMeta ? c10::DispatchKey::Meta
+                                  : c10::DispatchKey::CPU;
   auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage), c10::DispatchKeySet(key),
                                                          caffe2::TypeMeta::fromScalarType(dtype));
   auto* impl = tensor.unsafeGetTensorImpl();
@@ -96,7 +99,7 @@ at::Tensor Look::at(const c10::intrusive_ptr<c10::StorageImpl>& storage) const {
 bool is_counted(const at::Tensor& tensor, c10::Device device) {
   if (!tensor.defined() || !tensor.has_storage()) return false;
   const auto keys = tensor.key_set();
-  return tensor.layout() == c10::kStrided && tensor.device() == device && !tensor.is_quantized() &&
+  return tensor.layout() == c10::kStrided && (tensor.device() == device || (is_dry() && tensor.is_meta())) && !tensor.is_quantized() &&
          !keys.has_any(c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::NestedTensor,
                                             c10::DispatchKey::ZeroTensor, c10::DispatchKey::Functionalize,
                                             c10::DispatchKey::Fake})) &&

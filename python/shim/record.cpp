@@ -1,5 +1,6 @@
 #include "record.h"
 
+#include "dry_run.h"
 #include "sizes.h"
 
 #include <ATen/EmptyTensor.h>
@@ -125,6 +126,10 @@ Record::Record(const Form& form, RmKind kind, const Operands& operands, const to
   }
 }
 
+void execute(const Form& form, torch::jit::Stack* stack, c10::Device device) {
+  is_dry() ? call_without_values(form, stack, device) : call_kernel(form.op, stack);
+}
+
 void call_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   auto keys = c10::impl::tls_local_dispatch_key_set();
   keys.excluded_ = keys.excluded_ - c10::DispatchKeySet({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative,
@@ -172,7 +177,7 @@ void run_first(Record& record, Places places, c10::Device device) {
   }
   auto below = stack->size() - record.form.arguments;
   try {
-    call_kernel(record.form.op, stack);
+    execute(record.form, stack, device);
   } catch (const c10::OutOfMemoryError&) {
     undo(record, places);
     if (arguments) {
@@ -256,7 +261,7 @@ void run_again(const Record& record, Places places, c10::Device device) {
   {
     AsBefore generator(record);
     WithFlags flags(record.flags);
-    call_kernel(record.form.op, &stack);
+    execute(record.form, &stack, device);
   }
   if (record.kind == RM_OVER || record.kind == RM_WRITE) {
     see_again(record.made, places.outputs[0]);

@@ -70,6 +70,8 @@ struct Places {
 // Runs an operator as a kernel of autograd would: the keys for lazy conjugation and negation are seen by the ops that
 // it is made of, although a dispatch mode hides them.
 void call_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+// Runs an operator: its kernel, or nothing but its sizes in a dry run.
+void execute(const Form& form, torch::jit::Stack* stack, c10::Device device);
 
 // Runs a call for the first time. Throws what the op throws.
 void run_first(Record& record, Places places, c10::Device device);

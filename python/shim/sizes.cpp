@@ -59,52 +59,24 @@ double products(const Form& form, c10::ArrayRef<c10::IValue> arguments, c10::Arr
 }
 
 std::shared_ptr<const Sizes> infer(const Form& form, const torch::jit::Stack& stack) {
-  torch::jit::Stack without;
-  c10::SmallVector<c10::StorageImpl*, 8> given;
-  bool any = false;
-  auto take = [&](const at::Tensor& tensor) {
-    auto made = without_data(tensor);
-    if (made.defined() && made.is_meta()) {
-      given.push_back(made.storage().unsafeGetStorageImpl());
-      any = true;
-    }
-    return made;
-  };
-  for (const auto& value : torch::jit::last(stack, form.arguments)) {
-    if (value.isTensor()) {
-      without.emplace_back(take(value.toTensor()));
-    } else if (value.isTensorList()) {
-      std::vector<at::Tensor> list;
-      for (const auto& item : value.toListRef()) list.push_back(take(item.toTensor()));
-      without.emplace_back(std::move(list));
-    } else if (may_hold_tensors(value)) {
-      auto list = c10::impl::GenericList(value.toList().elementType());
-      for (const c10::IValue& item : value.toListRef()) list.push_back(item.isTensor() ? c10::IValue(take(item.toTensor())) : item);
-      without.emplace_back(std::move(list));
-    } else {
-      without.push_back(value);
-    }
-  }
-  if (form.device >= 0 && (!any || !without[form.device].isNone())) without[form.device] = c10::Device(c10::kMeta);
-  if (form.pinned >= 0) without[form.pinned] = c10::IValue();
-  if (form.generator >= 0) without[form.generator] = c10::IValue();
   auto sizes = std::make_shared<Sizes>();
   try {
-    auto arguments = without;
-    form.op.callBoxed(&without);
+    auto without = without_data(form, torch::jit::last(stack, form.arguments));
     double moved = 0;
-    for (const auto& value : arguments)
+    for (const auto& value : without.arguments)
       each_tensor(value, [&](const at::Tensor& tensor, int32_t) {
         if (tensor.defined()) moved += numel(tensor) * static_cast<double>(tensor.element_size());
       });
+    c10::SmallVector<c10::StorageImpl*, 8> given;
+    for (const auto& [tensor, _] : without.operands) given.push_back(tensor.storage().unsafeGetStorageImpl());
     bool strided = true;
-    each_new_storage(without, given, [&](const at::Tensor& tensor, c10::StorageImpl* storage) {
+    each_new_storage(without.results, given, [&](const at::Tensor& tensor, c10::StorageImpl* storage) {
       strided &= tensor.layout() == c10::kStrided && tensor.is_meta();
       sizes->bytes.push_back(storage->nbytes());
       moved += static_cast<double>(storage->nbytes());
     });
     if (!strided) return nullptr;
-    sizes->work = std::max(products(form, arguments, without), moved * WORK_PER_BYTE);
+    sizes->work = std::max(products(form, without.arguments, without.results), moved * WORK_PER_BYTE);
   } catch (const std::exception&) {
     // No kernel for tensors without data, or the arguments are wrong: then the op says so when it runs.
     return nullptr;
@@ -123,6 +95,37 @@ bool has_known_index(const Form& form, const torch::jit::Stack& stack) {
 }
 
 }  // namespace
+
+WithoutData without_data(const Form& form, c10::ArrayRef<c10::IValue> given) {
+  WithoutData without;
+  auto take = [&](const at::Tensor& tensor) {
+    auto made = without_data(tensor);
+    if (made.defined() && made.is_meta()) without.operands.emplace_back(made, tensor);
+    return made;
+  };
+  auto& arguments = without.arguments;
+  for (const auto& value : given) {
+    if (value.isTensor()) {
+      arguments.emplace_back(take(value.toTensor()));
+    } else if (value.isTensorList()) {
+      std::vector<at::Tensor> list;
+      for (const auto& item : value.toListRef()) list.push_back(take(item.toTensor()));
+      arguments.emplace_back(std::move(list));
+    } else if (may_hold_tensors(value)) {
+      auto list = c10::impl::GenericList(value.toList().elementType());
+      for (const c10::IValue& item : value.toListRef()) list.push_back(item.isTensor() ? c10::IValue(take(item.toTensor())) : item);
+      arguments.emplace_back(std::move(list));
+    } else {
+      arguments.push_back(value);
+    }
+  }
+  if (form.device >= 0 && (without.operands.empty() || !arguments[form.device].isNone())) arguments[form.device] = c10::Device(c10::kMeta);
+  if (form.pinned >= 0) arguments[form.pinned] = c10::IValue();
+  if (form.generator >= 0) arguments[form.generator] = c10::IValue();
+  without.results = arguments;
+  form.op.callBoxed(&without.results);
+  return without;
+}
 
 std::shared_ptr<const Sizes> sizes_of(const Form& form, const Operands& operands, const torch::jit::Stack& stack) {
   if (form.dynamic && !(has_known_index(form, stack))) return nullptr;

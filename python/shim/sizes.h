@@ -15,6 +15,15 @@ struct Sizes {
   double work = 0;
 };
 
+// A call on tensors without data in place of its operands.
+struct WithoutData {
+  torch::jit::Stack arguments, results;
+  // Each operand without data, and the tensor that it stands for.
+  std::vector<std::pair<at::Tensor, at::Tensor>> operands;
+};
+
+// Calls an operator's kernel for tensors without data. Throws what the kernel throws.
+WithoutData without_data(const Form& form, c10::ArrayRef<c10::IValue> arguments);
 // Sizes of what the op makes, by its kernel for tensors without data; null if that is not known before it runs.
 // The answer is kept for the next call with operands of the same kinds.
 std::shared_ptr<const Sizes> sizes_of(const Form& form, const Operands& operands, const torch::jit::Stack& stack);

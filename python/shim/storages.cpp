@@ -2,6 +2,7 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <unordered_map>
@@ -20,16 +21,36 @@ std::recursive_mutex tables;
 std::unordered_map<uint64_t, Entry> table;
 std::unordered_map<uint64_t, Held*> holders;
 std::vector<uint64_t> dead;
-uint64_t live_bytes = 0, peak_bytes = 0;
+std::atomic<uint64_t> live_bytes = 0, peak_bytes = 0;
 
 const char* const EVICTED =
     "remat: this tensor is evicted, and was read past PyTorch's dispatcher or by a thread without the budget. "
     "Read it by a method of torch.Tensor in a thread that was started under the budget, or keep a copy: x.clone().numpy()";
+const char* const VALUELESS =
+    "remat: this tensor has no values, because it was made by a step of remat.suggest, which computes none. "
+    "Leave out what reads values from such a step";
+
+bool dry = false;
+
+// Memory of the device; none in a dry run, unless it is small.
+c10::DataPtr memory(size_t bytes, c10::Device device) {
+  if (dry && bytes > MOST_DRY_BYTES) return {nullptr, device};
+  return c10::GetAllocator(device.type())->allocate(bytes);
+}
+
+// Readers past the dispatcher get an error, not a null pointer.
+void guard_pointer(c10::StorageImpl* storage) {
+  if (!storage->_mutable_data_ptr_no_checks().get() && storage->nbytes() && !storage->device().is_meta()) {
+    storage->release_data_and_set_meta_custom_data_ptr_error_msg_(dry ? VALUELESS : EVICTED);
+  } else {
+    storage->clear_data_ptr_access_error_msg_();
+  }
+}
 
 void add(uint64_t number, c10::DataPtr&& data, size_t bytes, Held* held) {
   table[number] = Entry{std::move(data), bytes, held};
   live_bytes += bytes;
-  peak_bytes = std::max(peak_bytes, live_bytes);
+  peak_bytes = std::max<uint64_t>(peak_bytes, live_bytes);
 }
 
 void on_death(void* context) {
@@ -50,12 +71,7 @@ void set(Held* held, void* bytes) {
   auto device = data.device();
   data.release_context();
   storage->set_data_ptr_noswap(c10::DataPtr(bytes, held, &on_death, device));
-  // Readers past the dispatcher get an error, not a null pointer.
-  if (!bytes && storage->nbytes()) {
-    storage->release_data_and_set_meta_custom_data_ptr_error_msg_(EVICTED);
-  } else {
-    storage->clear_data_ptr_access_error_msg_();
-  }
+  guard_pointer(storage.get());
 }
 
 Held* holder(uint64_t tensor) {
@@ -89,9 +105,10 @@ void adopt(c10::StorageImpl* storage, uint64_t tensor, uint64_t number, bool lea
   auto device = data.device();
   void* bytes = data.get();
   auto weak = c10::weak_intrusive_ptr<c10::StorageImpl>(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
-  auto* held = new Held{tensor, number, 0, leaf, false, tainted, std::move(weak)};
+  auto* held = new Held{.tensor = tensor, .number = number, .leaf = leaf, .tainted = tainted, .storage = std::move(weak)};
   c10::DataPtr own = std::move(data);
   storage->set_data_ptr_noswap(c10::DataPtr(bytes, held, &on_death, device));
+  if (dry) guard_pointer(storage);
   add(number, std::move(own), storage->nbytes(), held);
   holders[tensor] = held;
 }
@@ -141,7 +158,7 @@ void move(uint64_t from, uint64_t to) {
 
 void allocate(uint64_t number, size_t bytes, c10::Device device) {
   std::lock_guard guard(tables);
-  add(number, c10::GetAllocator(device.type())->allocate(bytes), bytes, nullptr);
+  add(number, memory(bytes, device), bytes, nullptr);
 }
 
 void clone(uint64_t from, uint64_t to) {
@@ -149,9 +166,8 @@ void clone(uint64_t from, uint64_t to) {
   auto& source = table.at(from);
   auto bytes = source.bytes;
   auto device = source.data.device();
-  auto* allocator = c10::GetAllocator(device.type());
-  auto data = allocator->allocate(bytes);
-  if (bytes) allocator->copy_data(data.get(), source.data.get(), bytes);
+  auto data = memory(bytes, device);
+  if (bytes && data.get() && source.data.get()) c10::GetAllocator(device.type())->copy_data(data.get(), source.data.get(), bytes);
   add(to, std::move(data), bytes, nullptr);
 }
 
@@ -208,6 +224,27 @@ void renew(c10::StorageImpl* storage) {
   storage->clear_data_ptr_access_error_msg_();
 }
 
+void set_dry(bool on) { dry = on; }
+bool is_dry() { return dry; }
+
+bool has_values(c10::StorageImpl* storage) {
+  std::lock_guard guard(tables);
+  auto* held = held_of(storage);
+  return !storage->nbytes() || (storage->_mutable_data_ptr_no_checks().get() && !(held && held->stale));
+}
+
+void make_stale(c10::StorageImpl* storage) {
+  std::lock_guard guard(tables);
+  if (auto* held = held_of(storage)) held->stale = true;
+}
+
+void back_up(c10::StorageImpl* storage) {
+  std::lock_guard guard(tables);
+  auto* held = held_of(storage);
+  auto& data = storage->_mutable_data_ptr_no_checks();
+  if (held && !held->before && data.get()) held->before = c10::GetAllocator(storage->device_type())->clone(data.get(), storage->nbytes());
+}
+
 void abandon(uint64_t tensor) {
   std::lock_guard guard(tables);
   dead.push_back(tensor);
@@ -249,8 +286,10 @@ void give_back() {
       auto& data = storage->_mutable_data_ptr_no_checks();
       data.release_context();
       if (at != table.end()) {
+        if (held->before)
+          c10::GetAllocator(storage->device_type())->copy_data(at->second.data.get(), held->before.get(), storage->nbytes());
         storage->set_data_ptr_noswap(std::move(at->second.data));
-        storage->clear_data_ptr_access_error_msg_();
+        guard_pointer(storage.get());
       }
     }
     delete held;

@@ -20,16 +20,34 @@ struct Held {
   uint64_t number;
   // Number of a second copy of the bytes, which a rerun made for its other outputs; 0 if there is none. The engine
   // frees one of the two at the end of the rerun.
-  uint64_t second;
+  uint64_t second = 0;
   // Whether the value is a leaf: it has no compute path and is always resident.
   bool leaf;
   // Whether nobody has named the value since it was made without being written to. Somebody may write to it by a
   // pointer.
-  bool blank;
+  bool blank = false;
   // Whether somebody outside of PyTorch may write to the bytes at any time, such as NumPy.
   bool tainted;
+  // Whether a dry run has left out an op that writes to the bytes.
+  bool stale = false;
+  // The bytes before the first op of a dry run that wrote to them; null if none has.
+  c10::DataPtr before = {};
   c10::weak_intrusive_ptr<c10::StorageImpl> storage;
 };
+
+// Most bytes of memory that a dry run allocates for a storage.
+constexpr size_t MOST_DRY_BYTES = 64 << 10;
+
+// Starts or ends a dry run: memory is counted, but not allocated unless it is small. A storage without memory has no
+// values.
+void set_dry(bool on);
+bool is_dry();
+// Whether the bytes of a storage are those that the program would see.
+bool has_values(c10::StorageImpl* storage);
+// An op that writes to the storage is left out.
+void make_stale(c10::StorageImpl* storage);
+// An op is about to write to the storage in a dry run: `give_back` gives the old bytes back.
+void back_up(c10::StorageImpl* storage);
 
 // The storage's entry; null if its bytes are not in the table.
 Held* held_of(c10::StorageImpl* storage);

@@ -47,6 +47,8 @@ unsafe extern "C" {
     pub fn rm_end();
     pub fn rm_stress(on: bool);
     pub fn rm_forked();
+    pub fn rm_use_heap();
+    pub fn rm_dry();
     pub fn rm_execute(
         record: *mut c_void,
         inputs: *const u64,
@@ -80,6 +82,8 @@ unsafe extern "C" {
     pub fn rm_peak() -> u64;
     pub fn rm_counts(out: *mut u64);
     pub fn rm_each_once(data: *mut c_void, see: extern "C" fn(*mut c_void, *const c_char, u64));
+    pub fn rm_each_guess(data: *mut c_void, see: extern "C" fn(*mut c_void, *const c_char, u64));
+    pub fn rm_valueless(object: *mut c_void) -> bool;
     pub fn rm_tensor(object: *mut c_void, leaf: *mut bool) -> u64;
     pub fn rm_leave(object: *mut c_void);
     pub fn rm_state(object: *mut c_void) -> i32;

@@ -8,17 +8,23 @@
 //! | `shim/sizes.cpp` | bytes and work of an op, known before it runs |
 //! | `shim/record.cpp` | a call that can be made again with the same bits |
 //! | `shim/storages.cpp` | the table of bytes, and the storages that hold them |
+//! | `shim/dry_run.cpp` | ops that compute nothing, for `remat.suggest` |
+//! | `shim/allocator.cpp` | PyTorch's way to [`heap`] |
 //! | [`session`] | from calls to commands of remat |
 //! | [`python`] | the class `Session` of the package |
+//! | [`heap`] | memory of tensors on the CPU, which follows the budget |
+//! | [`suggest`] | budgets that a recorded run would pass in |
 //! | [`device`] | the table as a device of remat |
 //! | [`op`] | operators as ops of remat |
 //! | [`ffi`] | functions of the shim |
 
 mod device;
 mod ffi;
+mod heap;
 mod op;
 mod python;
 mod session;
+mod suggest;
 
 use pyo3::prelude::*;
 
@@ -26,6 +32,8 @@ use pyo3::prelude::*;
 mod _remat {
     #[pymodule_export]
     use crate::python::{OutOfMemory, Session};
+    #[pymodule_export]
+    use crate::suggest::replays;
     use pyo3::prelude::*;
 
     /// Version of PyTorch that this module was built against.

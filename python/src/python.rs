@@ -2,9 +2,10 @@
 
 use crate::device::TorchDevice;
 use crate::ffi::{
-    rm_begin, rm_counts, rm_each_once, rm_end, rm_forked, rm_keep, rm_leave, rm_live, rm_locked,
-    rm_peak, rm_state, rm_stress, rm_tensor,
+    rm_begin, rm_counts, rm_dry, rm_each_guess, rm_each_once, rm_end, rm_forked, rm_keep, rm_leave,
+    rm_live, rm_locked, rm_peak, rm_state, rm_stress, rm_tensor, rm_use_heap, rm_valueless,
 };
+use crate::heap;
 use crate::session::{Session as Inner, held};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
@@ -24,6 +25,9 @@ create_exception!(
     PyMemoryError,
     "The budget is too small for what the program needs at once."
 );
+
+/// Number of the CPU among PyTorch's types of devices.
+const CPU: i8 = 0;
 
 /// What runs under one budget.
 #[pyclass(module = "remat._remat")]
@@ -85,6 +89,13 @@ impl Session {
     fn begin(&self, mode: &Bound<'_, PyAny>, device_type: i8, index: i8) {
         let py = mode.py();
         let error = py.get_type::<OutOfMemory>();
+        if device_type == CPU {
+            // SAFETY: Python's lock is held, and no other thread is in PyTorch's allocator at the first call.
+            unsafe { rm_use_heap() };
+            // SAFETY: nothing uses the session before it begins.
+            let session = unsafe { &mut *self.0.get() };
+            heap::begin(session.driver.stats().budget_bytes);
+        }
         // SAFETY: the package keeps the mode and this session alive until `close`, and the exception lives as long
         // as the module.
         unsafe {
@@ -116,6 +127,7 @@ impl Session {
             }
             // SAFETY: the engine uses no bytes after this.
             unsafe { rm_end() };
+            heap::end();
             failure.map_or(finished, Err)
         })
     }
@@ -192,7 +204,11 @@ impl Session {
     /// Changes the budget.
     fn set_budget(&self, budget: &str) -> PyResult<()> {
         let ByteSize(bytes) = budget.parse().map_err(|error| wrong("budget", &error))?;
-        self.locked(|session| session.driver.set_budget(bytes))
+        self.locked(|session| {
+            session.driver.set_budget(bytes)?;
+            heap::set_budget(bytes);
+            Ok(())
+        })
     }
 
     /// Evicts every value that can be evicted.
@@ -228,19 +244,29 @@ impl Session {
 
     /// Calls whose sizes were not known before, or that had operands elsewhere, by operator.
     fn once<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        extern "C" fn see(data: *mut c_void, name: *const c_char, count: u64) {
-            // SAFETY: `data` is the list below, and `name` a text of the shim.
-            let (list, name) =
-                unsafe { (&mut *data.cast::<Vec<(String, u64)>>(), CStr::from_ptr(name)) };
-            list.push((name.to_string_lossy().into_owned(), count));
-        }
-        let mut found: Vec<(String, u64)> = Vec::new();
+        self.calls(rm_each_once)?.into_py_dict(py)
+    }
+
+    /// Begins a dry run, which lasts until `close`: ops compute no values.
+    fn dry(&self) -> PyResult<()> {
         self.locked(|_| {
-            // SAFETY: the list outlives the call.
-            unsafe { rm_each_once((&raw mut found).cast(), see) };
+            // SAFETY: sets a flag.
+            unsafe { rm_dry() };
+            heap::end();
             Ok(())
-        })?;
-        found.into_py_dict(py)
+        })
+    }
+
+    /// Calls of a dry run that stand on an assumption, by operator.
+    fn guesses<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.calls(rm_each_guess)?.into_py_dict(py)
+    }
+
+    /// Whether a dry run has made the tensor, so that it has no values.
+    #[staticmethod]
+    fn valueless(tensor: &Bound<'_, PyAny>) -> bool {
+        // SAFETY: the shim checks whether the object is a tensor.
+        unsafe { rm_valueless(tensor.as_ptr().cast()) }
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
@@ -291,7 +317,27 @@ impl Session {
     }
 }
 
+/// Tells `see` a number for each of some operators.
+type Each = unsafe extern "C" fn(*mut c_void, extern "C" fn(*mut c_void, *const c_char, u64));
+
 impl Session {
+    /// Numbers of calls by operator.
+    fn calls(&self, each: Each) -> PyResult<Vec<(String, u64)>> {
+        extern "C" fn see(data: *mut c_void, name: *const c_char, count: u64) {
+            // SAFETY: `data` is the list below, and `name` a text of the shim.
+            let (list, name) =
+                unsafe { (&mut *data.cast::<Vec<(String, u64)>>(), CStr::from_ptr(name)) };
+            list.push((name.to_string_lossy().into_owned(), count));
+        }
+        let mut found: Vec<(String, u64)> = Vec::new();
+        self.locked(|_| {
+            // SAFETY: the list outlives the call.
+            unsafe { each((&raw mut found).cast(), see) };
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
     /// Runs work on the session, under its lock.
     fn locked(&self, work: impl FnOnce(&mut Inner) -> Result<(), remat::Error>) -> PyResult<()> {
         struct Job<'a, W> {
@@ -334,6 +380,6 @@ fn evictable(tensor: &Bound<'_, PyAny>) -> Option<TensorId> {
     number(tensor).filter(|(_, leaf)| !leaf).map(|(tensor, _)| tensor)
 }
 
-fn wrong(option: &str, error: &dyn std::fmt::Display) -> PyErr {
+pub(crate) fn wrong(option: &str, error: &dyn std::fmt::Display) -> PyErr {
     PyValueError::new_err(format!("{option}: {error}"))
 }

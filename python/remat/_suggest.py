@@ -1,0 +1,134 @@
+"""How much memory a step takes, and which budgets it would pass in, without running it."""
+
+import contextlib
+import dataclasses
+import gc
+import os
+import tempfile
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from ._budget import _UNLIMITED, _human, _size, budget
+from ._remat import Session, replays
+
+# Shares of the bytes without a limit that are tried, in percent.
+_PERCENTS = list(range(100, 5, -10))
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A budget, and what a step would take in it."""
+
+    budget_bytes: int
+    slowdown: float | None
+    """Work with recomputation, as a multiple of the step's own work; None if the step does not pass in the budget, or
+    would do more than twice its work."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Suggestion:
+    """What ``remat.suggest`` found. ``print`` shows it as a table."""
+
+    peak_bytes: int
+    """Bytes that the step takes without a limit."""
+    rows: tuple[Row, ...]
+    """Budgets, the largest first."""
+    ops: int
+    """Operators in all steps that were tried."""
+    steps: int
+    assumed: dict[str, int]
+    """Calls for which the run assumed something, by operator: a number that was read, or the largest size of a result."""
+
+    @property
+    def smallest_bytes(self):
+        """Smallest budget that was found to pass; None if none was."""
+        return min((row.budget_bytes for row in self.rows if row.slowdown is not None), default=None)
+
+    def __str__(self):
+        lines = [f"{_human(self.peak_bytes)} without a limit, in {self.steps} steps of {self.ops // self.steps:,} ops"]
+        lines.append(f"{'budget':>12} {'share':>8} {'slowdown':>9}")
+        for row in self.rows:
+            share = f"{100 * row.budget_bytes / self.peak_bytes:.0f} %"
+            slowdown = "-" if row.slowdown is None else f"x{row.slowdown:.3f}"
+            note = "  smallest that passes" if row.budget_bytes == self.smallest_bytes else ""
+            lines.append(f"{_human(row.budget_bytes):>12} {share:>8} {slowdown:>9}{note}")
+        for name, count in self.assumed.items():
+            what = "1, or False" if name.startswith("aten::_local_scalar_dense") else "an answer, or the largest result"
+            lines.append(f"assumed: {what}, in {count:,} {'call' if count == 1 else 'calls'} of {name}")
+        return "\n".join(lines)
+
+
+@contextlib.contextmanager
+def _as_before():
+    """Optimizers and gradients are in the end what they were."""
+    states = {}
+
+    def keep(optimizer, *_):
+        if optimizer not in states:
+            states[optimizer] = {key: dict(state) for key, state in optimizer.state.items()}
+
+    hook = register_optimizer_step_pre_hook(keep)
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        hook.remove()
+        for optimizer, state in states.items():
+            optimizer.state.clear()
+            optimizer.state.update(state)
+        for tensor in gc.get_objects():
+            if issubclass(type(tensor), torch.Tensor) and tensor.is_leaf and tensor.grad is not None:
+                if Session.valueless(tensor.grad):
+                    tensor.grad = None
+
+
+def suggest(step, size=None, *, steps=3, policy="learned:portfolio", seed=0, device=None):
+    """Says how many bytes a training step takes, and how much slower it would be in smaller budgets.
+
+    The step runs without values: no kernel computes, and no memory is allocated but for parameters and data that exist
+    already. A model made on the device ``meta`` needs no memory at all. Parameters, buffers, the optimizer's state and
+    the random generators are what they were before. Whatever else the step counts, such as a schedule, moves on.
+
+    A number that the step reads, such as ``loss.item()``, is 1, or False. A result whose size depends on values is
+    assumed to be as large as it can be. The answer says where this was so.
+
+    Args:
+        step: a function of no arguments that does one training step: forward pass, backward pass and update.
+        size: a budget, or a list of them, in bytes or as a text such as ``"24GiB"``. It is a row of the answer.
+        steps: how many steps are run. The first one makes the optimizer's state.
+        policy: which values are evicted, as in ``remat.budget``.
+        seed: for policies that choose at random.
+        device: whose tensors count, as in ``remat.budget``. Tensors on ``meta`` always do.
+
+    Returns:
+        A ``Suggestion``.
+    """
+    if steps < 1:
+        raise ValueError(f"steps: {steps} steps take no memory; run at least 1")
+    sizes = [] if size is None else size if isinstance(size, (list, tuple)) else [size]
+    texts = []
+    for one in sizes:
+        text, share = _size(one)
+        if share is not None:
+            raise ValueError(f"budget: {one} is a share, and shares are tried anyway; give bytes, or a text such as '24GiB'")
+        texts.append(text)
+    with tempfile.TemporaryDirectory(prefix="remat-") as folder:
+        recording = os.path.join(folder, "step.jsonl")
+        with _as_before(), budget(_UNLIMITED, record=recording, seed=seed, device=device) as run:
+            run._session.dry()
+            for done in range(steps):
+                step()
+                if run.stats().steps <= done:
+                    run.step()
+            assumed = run._session.guesses()
+        stats = run.stats()
+        if stats.ops == 0:
+            raise ValueError(
+                f"the step calls no operator on {run._device} or meta; give device='cpu' for a model on the CPU"
+            )
+        peak, rows = replays(recording, texts, _PERCENTS, policy=policy, seed=seed)
+    return Suggestion(peak, tuple(Row(*row) for row in rows), stats.ops, steps, assumed)
+
+
+__all__ = ["Row", "Suggestion", "suggest"]
