@@ -5,12 +5,13 @@ import dataclasses
 import gc
 import os
 import tempfile
+import weakref
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ._budget import _UNLIMITED, _human, _size, budget
-from ._remat import Session, replays
+from ._remat import replays
 
 # Shares of the bytes without a limit that are tried, in percent.
 _PERCENTS = list(range(100, 5, -10))
@@ -59,10 +60,19 @@ class Suggestion:
         return "\n".join(lines)
 
 
+def _with_gradients():
+    """Tensors with a gradient."""
+    for tensor in gc.get_objects():
+        if issubclass(type(tensor), torch.Tensor) and tensor.is_leaf and tensor.grad is not None:
+            yield tensor
+
+
 @contextlib.contextmanager
 def _as_before():
-    """Optimizers and gradients are in the end what they were."""
+    """Optimizers are in the end what they were. Gradients of the steps are dropped."""
     states = {}
+    # No gradient is kept alive longer than the step needs it.
+    known = {id(tensor.grad): weakref.ref(tensor.grad) for tensor in _with_gradients()}
 
     def keep(optimizer, *_):
         if optimizer not in states:
@@ -77,10 +87,10 @@ def _as_before():
         for optimizer, state in states.items():
             optimizer.state.clear()
             optimizer.state.update(state)
-        for tensor in gc.get_objects():
-            if issubclass(type(tensor), torch.Tensor) and tensor.is_leaf and tensor.grad is not None:
-                if Session.valueless(tensor.grad):
-                    tensor.grad = None
+        for tensor in _with_gradients():
+            grad = known.get(id(tensor.grad))
+            if grad is None or grad() is not tensor.grad:
+                tensor.grad = None
 
 
 def suggest(step, size=None, *, steps=3, policy="learned:portfolio", seed=0, device=None):
@@ -88,7 +98,8 @@ def suggest(step, size=None, *, steps=3, policy="learned:portfolio", seed=0, dev
 
     The step runs without values: no kernel computes, and no memory is allocated but for parameters and data that exist
     already. A model made on the device ``meta`` needs no memory at all. Parameters, buffers, the optimizer's state and
-    the random generators are what they were before. Whatever else the step counts, such as a schedule, moves on.
+    the random generators are what they were before, and gradients of the step are dropped. Whatever else the step counts,
+    such as a schedule, moves on.
 
     A number that the step reads, such as ``loss.item()``, is 1, or False. A result whose size depends on values is
     assumed to be as large as it can be. The answer says where this was so.

@@ -86,6 +86,12 @@ c10::intrusive_ptr<c10::StorageImpl> storage_without_values(uint64_t bytes, c10:
                                                c10::GetAllocator(device.type()), true);
 }
 
+// Whether an operand is of whole numbers that are known, such as lengths.
+bool is_known_integer(const at::Tensor& tensor) {
+  return tensor.has_storage() && !tensor.is_meta() && c10::isIntegralType(tensor.scalar_type(), false) &&
+         has_values(tensor.storage().unsafeGetStorageImpl());
+}
+
 // Tensors of the device in place of results without data.
 struct Results {
   const WithoutData& without;
@@ -233,6 +239,14 @@ void call_without_values(const Form& form, torch::jit::Stack* stack, c10::Device
         }
       }
     return;
+  } catch (const c10::Error&) {
+    // Some kernels read lengths.
+    auto first = std::current_exception();
+    try {
+      without = without_data(form, arguments, is_known_integer);
+    } catch (const std::exception&) {
+      std::rethrow_exception(first);
+    }
   }
   if (facts.known && is_small(facts, without)) return run_kernel(form, stack, facts);
   for (const auto& [operand, real] : without.operands)

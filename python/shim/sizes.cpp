@@ -96,9 +96,10 @@ bool has_known_index(const Form& form, const torch::jit::Stack& stack) {
 
 }  // namespace
 
-WithoutData without_data(const Form& form, c10::ArrayRef<c10::IValue> given) {
+WithoutData without_data(const Form& form, c10::ArrayRef<c10::IValue> given, bool (*stays)(const at::Tensor&)) {
   WithoutData without;
   auto take = [&](const at::Tensor& tensor) {
+    if (stays && tensor.defined() && stays(tensor)) return tensor;
     auto made = without_data(tensor);
     if (made.defined() && made.is_meta()) without.operands.emplace_back(made, tensor);
     return made;

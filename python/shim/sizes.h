@@ -22,8 +22,10 @@ struct WithoutData {
   std::vector<std::pair<at::Tensor, at::Tensor>> operands;
 };
 
-// Calls an operator's kernel for tensors without data. Throws what the kernel throws.
-WithoutData without_data(const Form& form, c10::ArrayRef<c10::IValue> arguments);
+// Calls an operator's kernel for tensors without data. Throws what the kernel throws. Operands for which `stays` holds
+// keep their data.
+WithoutData without_data(const Form& form, c10::ArrayRef<c10::IValue> arguments,
+                         bool (*stays)(const at::Tensor& operand) = nullptr);
 // Sizes of what the op makes, by its kernel for tensors without data; null if that is not known before it runs.
 // The answer is kept for the next call with operands of the same kinds.
 std::shared_ptr<const Sizes> sizes_of(const Form& form, const Operands& operands, const torch::jit::Stack& stack);

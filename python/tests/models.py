@@ -78,25 +78,35 @@ class LSTM(nn.Module):
 MODELS = {"cnn": cnn, "mlp": mlp, "gpt": GPT, "encoder": encoder, "lstm": LSTM}
 
 
+class Training:
+    """A model in training on two batches of random data."""
+
+    def __init__(self, name):
+        torch.manual_seed(0)
+        self.model = MODELS[name]()
+        if name == "cnn":
+            self.optimizer = torch.optim.SGD(self.model.parameters(), 0.05, momentum=0.9, weight_decay=1e-4)
+            self.data = [(torch.randn(8, 3, 12, 12), torch.randint(0, 10, (8,))) for _ in range(2)]
+        elif name == "mlp":
+            self.optimizer = torch.optim.Adam(self.model.parameters(), 1e-3)
+            self.data = [(torch.randn(128, 32), torch.randint(0, 10, (128,))) for _ in range(2)]
+        else:
+            self.optimizer = torch.optim.AdamW(self.model.parameters(), 1e-3)
+            self.data = [(ids[:, :-1], ids[:, 1:]) for ids in torch.randint(0, 32, (2, 8, 17))]
+        self.losses = []
+
+    def step(self):
+        x, y = self.data[len(self.losses) % 2]
+        self.optimizer.zero_grad()
+        loss = F.cross_entropy(self.model(x).flatten(0, -2), y.flatten())
+        loss.backward()
+        self.optimizer.step()
+        self.losses.append(loss.item())
+
+
 def train(name, steps=3):
     """Trains a model. Returns its parameters, its buffers and the losses."""
-    torch.manual_seed(0)
-    model = MODELS[name]()
-    if name == "cnn":
-        optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9, weight_decay=1e-4)
-        data = [(torch.randn(8, 3, 12, 12), torch.randint(0, 10, (8,))) for _ in range(2)]
-    elif name == "mlp":
-        optimizer = torch.optim.Adam(model.parameters(), 1e-3)
-        data = [(torch.randn(128, 32), torch.randint(0, 10, (128,))) for _ in range(2)]
-    else:
-        optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
-        data = [(ids[:, :-1], ids[:, 1:]) for ids in torch.randint(0, 32, (2, 8, 17))]
-    losses = []
-    for i in range(steps):
-        x, y = data[i % 2]
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(x).flatten(0, -2), y.flatten())
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return [*model.parameters(), *model.buffers(), losses]
+    training = Training(name)
+    for _ in range(steps):
+        training.step()
+    return [*training.model.parameters(), *training.model.buffers(), training.losses]
