@@ -274,7 +274,9 @@ fn a_device_without_room_is_an_error_that_says_what_it_said() {
     let y = engine.put(Arc::new(vec![2; LENGTH]));
     engine.commit(y).unwrap();
     let error = engine.apply(Fun::Pair, &[x, y]).unwrap_err();
-    assert!(matches!(error, Error::OutOfMemory(_)));
+    let Error::OutOfMemory(report) = &error else { panic!("{error}") };
+    let bytes: Vec<u64> = report.holders.iter().map(|holder| holder.1).collect();
+    assert!(!bytes.is_empty() && bytes.is_sorted_by(|a, b| a >= b), "{error}");
     let text = error.to_string();
     assert!(text.contains("the device itself is out of memory (no more)"), "{text}");
     engine.check();

@@ -10,7 +10,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import _readers, _refusals, _threads
+from . import _names, _readers, _refusals, _threads
 from ._remat import OutOfMemory, Session
 
 # A budget in which nothing is evicted, while a share of the first step is not known yet.
@@ -156,6 +156,7 @@ class budget:
         self._mode = _Mode(self._session)
         self._exit = None
         self._last = None
+        self._names = None
 
     def start(self):
         """Begins to count and to evict. ``stop`` ends it; ``with`` does both."""
@@ -172,6 +173,8 @@ class budget:
             stack.enter_context(_refusals.in_place())
             stack.enter_context(_readers.in_place(self._session))
             stack.enter_context(_threads.in_place(self._mode))
+            self._names = stack.enter_context(_names.in_place(self._session))
+            # After the hook of the names: they are those of the first step.
             hook = register_optimizer_step_post_hook(lambda *_: self.step())
             stack.callback(hook.remove)
             stack.enter_context(_eager())
@@ -200,6 +203,8 @@ class budget:
     def step(self):
         """Ends a step. Optimizers call this; a loop without an optimizer does so itself."""
         self._session.step()
+        if self._names is not None:
+            self._names.end()
         if self._share is not None:
             peak, share, self._share = self.stats().peak_bytes, self._share, None
             try:

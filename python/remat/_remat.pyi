@@ -90,7 +90,7 @@ class Session:
         """Tells that this process was forked: its budget belongs to the parent."""
 
     def label(self, tensor: Any, label: str) -> None:
-        """Gives a tensor a name, for error messages."""
+        """Gives a tensor a name, for error messages. The budget need not count the tensor yet."""
 
     def once(self) -> dict[str, int]:
         """Counts calls by operator whose sizes were unknown, or that had operands elsewhere."""

@@ -54,6 +54,8 @@ struct RmApply {
 void remat_bury(void* session);
 // Makes a leaf of `bytes` bytes out of a storage. Returns its number, or 0 and an error.
 uint64_t remat_put(void* session, void* storage, uint64_t bytes, bool tainted, char** error);
+// Names a value for error messages.
+void remat_label(void* session, uint64_t tensor, const char* label);
 // Runs an op. Returns 0, or 1 if it failed.
 int remat_apply(void* session, RmApply* apply);
 // Evicts all storages that can be evicted.

@@ -16,6 +16,7 @@
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <map>
 #include <mutex>
+#include <unordered_map>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/Storage.h>
@@ -41,6 +42,9 @@ struct Counts {
   // Calls that do not run again, by operator.
   std::map<std::string, uint64_t> once;
 } counts;
+
+// Names of storages that the budget does not count yet, for error messages.
+std::unordered_map<c10::StorageImpl*, std::string> labels;
 
 std::mutex session_lock;
 thread_local bool inside = false;
@@ -96,7 +100,10 @@ Held* counted(c10::StorageImpl* storage) {
     raise(PyExc_RuntimeError, "remat: an operand has no values, because it was made by a step of remat.suggest");
   bool tainted = data.get() && !storage->allocator() && data.get_deleter() != own;
   char* error = nullptr;
-  if (!remat_put(session, storage, storage->nbytes(), tainted, &error)) raise_text(error);
+  uint64_t tensor = remat_put(session, storage, storage->nbytes(), tainted, &error);
+  if (!tensor) raise_text(error);
+  if (!labels.empty())
+    if (auto named = labels.extract(storage)) remat_label(session, tensor, named.mapped().c_str());
   return held_of(storage);
 }
 
@@ -467,6 +474,7 @@ void rm_begin(void* session_, PyObject* mode_, PyObject* out_of_memory_, int8_t 
 void rm_end() {
   give_back();
   set_dry(false);
+  labels.clear();
   session = nullptr;
   mode = nullptr;
 }
@@ -580,6 +588,13 @@ uint64_t rm_tensor(PyObject* object, bool* leaf) {
 // Gives a leaf its bytes back: the budget does not count it until it is used again.
 void rm_leave(PyObject* object) {
   if (auto* held = held_by(object)) leave(held);
+}
+
+// Names a tensor that the budget does not count yet.
+void rm_label_later(PyObject* object, const char* label) {
+  if (!THPVariable_Check(object)) return;
+  const auto& tensor = THPVariable_Unpack(object);
+  if (tensor.defined() && tensor.has_storage()) labels[tensor.storage().unsafeGetStorageImpl()] = label;
 }
 
 // State of a tensor's value: 0 if the budget does not count it, 1 for a leaf, 2 if it is resident, 3 if it is evicted.

@@ -83,6 +83,7 @@ unsafe extern "C" {
     pub fn rm_counts(out: *mut u64);
     pub fn rm_each_once(data: *mut c_void, see: extern "C" fn(*mut c_void, *const c_char, u64));
     pub fn rm_each_guess(data: *mut c_void, see: extern "C" fn(*mut c_void, *const c_char, u64));
+    pub fn rm_label_later(object: *mut c_void, label: *const c_char);
     pub fn rm_valueless(object: *mut c_void) -> bool;
     pub fn rm_tensor(object: *mut c_void, leaf: *mut bool) -> u64;
     pub fn rm_leave(object: *mut c_void);

@@ -2,8 +2,9 @@
 
 use crate::device::TorchDevice;
 use crate::ffi::{
-    rm_begin, rm_counts, rm_dry, rm_each_guess, rm_each_once, rm_end, rm_forked, rm_keep, rm_leave,
-    rm_live, rm_locked, rm_peak, rm_state, rm_stress, rm_tensor, rm_use_heap, rm_valueless,
+    rm_begin, rm_counts, rm_dry, rm_each_guess, rm_each_once, rm_end, rm_forked, rm_keep,
+    rm_label_later, rm_leave, rm_live, rm_locked, rm_peak, rm_state, rm_stress, rm_tensor,
+    rm_use_heap, rm_valueless,
 };
 use crate::heap;
 use crate::session::{Session as Inner, held};
@@ -17,7 +18,7 @@ use remat::unstable::lab;
 use remat::unstable::program::{Command, Driver, TensorId, Window};
 use remat::{ByteSize, CostModelKind, PolicyKind};
 use std::cell::UnsafeCell;
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
 
 create_exception!(
     remat,
@@ -235,9 +236,13 @@ impl Session {
 
     /// Gives a tensor a name, for error messages.
     fn label(&self, tensor: &Bound<'_, PyAny>, label: &str) -> PyResult<()> {
-        let Some((tensor, _)) = number(tensor) else { return Ok(()) };
+        let text = CString::new(label).map_err(|error| wrong("label", &error))?;
         self.locked(|session| {
-            session.driver.execute(Command::Label { tensor, label: label.into() });
+            match number(tensor) {
+                Some((tensor, _)) => session.label(tensor, label),
+                // SAFETY: the shim copies the text.
+                None => unsafe { rm_label_later(tensor.as_ptr().cast(), text.as_ptr()) },
+            }
             Ok(())
         })
     }

@@ -99,6 +99,11 @@ impl Session {
         Ok(tensor.0)
     }
 
+    /// Names a value for error messages.
+    pub fn label(&mut self, tensor: TensorId, label: &str) {
+        self.driver.execute(Command::Label { tensor, label: label.into() });
+    }
+
     /// Evicts every value that can be evicted.
     pub fn evict_all(&mut self) {
         self.bury();
@@ -319,6 +324,14 @@ extern "C" fn remat_put(
             0
         }
     }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn remat_label(session: *mut c_void, tensor: u64, label: *const c_char) {
+    // SAFETY: the shim passes a text that ends with 0.
+    let label = unsafe { CStr::from_ptr(label) }.to_string_lossy();
+    // SAFETY: called by the shim, under the lock.
+    unsafe { of(session) }.label(TensorId(tensor), &label);
 }
 
 #[unsafe(no_mangle)]

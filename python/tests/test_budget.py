@@ -296,6 +296,29 @@ def test_out_of_memory_keeps_values():
     apart(work)
 
 
+@pytest.mark.parametrize("step", [1, 2])
+def test_an_error_names_parameters(step):
+    def work():
+        model = nn.Sequential(nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 256), nn.BatchNorm1d(256))
+        optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+
+        def train():
+            optimizer.zero_grad()
+            model(torch.ones(8, 256)).sum().backward()
+            optimizer.step()
+
+        with remat.budget("64MiB") as budget:
+            for _ in range(step - 1):
+                train()
+            budget.set("700KiB" if step == 1 else budget.stats().used_bytes + (100 << 10))
+            with pytest.raises(remat.OutOfMemory, match="largest holders") as told:
+                train()
+        assert "2.weight" in str(told.value), told.value
+        assert step == 1 or "exp_avg of 0.weight" in str(told.value), told.value
+
+    apart(work)
+
+
 def test_recompute_limit():
     with pytest.raises(remat.OutOfMemory, match="recompute limit of 0.01"), remat.budget("800KiB", recompute_limit=0.01):
         for _ in range(20):

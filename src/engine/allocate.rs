@@ -133,10 +133,7 @@ impl<D: Device> Engine<D> {
         // The remaining pinned bytes are outputs and scratch that the current op placed before the
         // request failed.
         error.pinned += store.space.used() - named;
-        let holders = store.space.holders().into_iter();
-        error.holders = holders
-            .map(|h| (store.owner_name(h.owner).to_owned(), h.bytes, store.reason(h.owner)))
-            .collect();
+        error.holders = store.holders();
         if enabled!(target: "remat", Level::DEBUG) {
             let map = store.memory_map();
             tracing::debug!(target: "remat", op, wanted = bytes, %map, "out of memory");

@@ -3,9 +3,12 @@
 use super::Store;
 use crate::device::Device;
 use crate::graph::{Owner, PathKey, Residence, StorageKey};
-use remat_memory::Snapshot;
+use remat_memory::{Held, Snapshot};
 use slotmap::Key as _;
 use std::borrow::Cow;
+
+/// Number of holders that an error lists.
+const HOLDERS: usize = 5;
 
 impl<D: Device> Store<D> {
     /// Name of a storage in reports: its label, or the name of its op if it has no label.
@@ -65,6 +68,29 @@ impl<D: Device> Store<D> {
             Some(storage) if storage.pins == 0 => "evictable",
             _ => "in use by this op",
         }
+    }
+
+    /// Largest holders of the memory: name, bytes, and the reason why the bytes stay.
+    pub fn holders(&self) -> Vec<(String, u64, &'static str)> {
+        let held: Vec<(u64, u64)> = match self.space.arena() {
+            Some(arena) => arena.report().holders.iter().map(|h| (h.owner, h.bytes)).collect(),
+            None => self.largest_resident(HOLDERS),
+        };
+        let tell = |(owner, bytes)| (self.owner_name(owner).to_owned(), bytes, self.reason(owner));
+        held.into_iter().map(tell).collect()
+    }
+
+    /// Owner's number and bytes of the largest resident storages, for a device without an arena.
+    fn largest_resident(&self, most: usize) -> Vec<(u64, u64)> {
+        let resident = self.graph.storages().filter_map(|(key, storage)| {
+            let Residence::Resident(Held { bytes, .. }) = storage.residence else { return None };
+            Some((Owner::Storage(key).number(), bytes))
+        });
+        let mut resident: Vec<_> = resident.collect();
+        // Of equal sizes, the older storage comes first.
+        resident.sort_by_key(|&(_, bytes)| std::cmp::Reverse(bytes));
+        resident.truncate(most);
+        resident
     }
 
     /// Storage with a number from [`Owner::number`]; `None` for scratch, and for a removed storage.

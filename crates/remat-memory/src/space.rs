@@ -18,7 +18,7 @@ mod tests;
 
 use self::counted::Counted;
 use self::placed::Placed;
-use super::{Arena, Block, Holder, Move, RegionSource, Snapshot, SplitRule};
+use super::{Arena, Block, Move, RegionSource, Snapshot, SplitRule};
 
 /// Memory held from the allocation until the release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -202,11 +202,6 @@ impl Space {
             Self::Placed(placed) => placed.largest_free(),
             Self::Counted(_) => self.free_bytes(),
         }
-    }
-
-    /// Owners with the most bytes; empty if the space only counts bytes.
-    pub fn holders(&self) -> Vec<Holder> {
-        self.arena().map_or_else(Vec::new, |arena| arena.report().holders)
     }
 
     /// Lists all chunks; no chunks if the space only counts bytes.

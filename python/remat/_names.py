@@ -1,0 +1,53 @@
+"""Names of parameters, buffers and optimizer state, for the text of an error."""
+
+import contextlib
+
+import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+
+class Names:
+    """Names what the first step uses. Later steps use the same."""
+
+    def __init__(self, session):
+        self._session = session
+        self._seen = set()
+        self._names = {}
+        self._hooks = [
+            register_module_forward_pre_hook(self._see),
+            register_optimizer_step_post_hook(self._state),
+        ]
+
+    def _see(self, module, _):
+        if module in self._seen:
+            return
+        # The first module that is called holds the others.
+        self._seen.update(module.modules())
+        for tensors in module.named_parameters(), module.named_buffers():
+            for name, tensor in tensors:
+                self._names.setdefault(tensor, name)
+                self._session.label(tensor, name)
+
+    def _state(self, optimizer, *_):
+        for parameter, state in optimizer.state.items():
+            if name := self._names.get(parameter):
+                for kind, value in state.items():
+                    if isinstance(value, torch.Tensor):
+                        self._session.label(value, f"{kind} of {name}")
+
+    def end(self):
+        """Ends the naming, so that modules are called as fast as without it."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks, self._seen, self._names = [], set(), {}
+
+
+@contextlib.contextmanager
+def in_place(session):
+    """Names what is used until `end` is called on the value."""
+    names = Names(session)
+    try:
+        yield names
+    finally:
+        names.end()
