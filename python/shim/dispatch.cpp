@@ -16,6 +16,7 @@
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <map>
 #include <mutex>
+#include <sstream>
 #include <unordered_map>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/PyInterpreter.h>
@@ -79,9 +80,10 @@ struct Lock {
   throw error;
 }
 
-[[noreturn]] void raise_text(char* text) {
+[[noreturn]] void raise_text(char* text, const std::string& where = "") {
   std::string message = text ? text : "remat: out of memory";
   remat_free_text(text);
+  message += where;
   raise(out_of_memory ? out_of_memory : PyExc_MemoryError, message);
 }
 
@@ -115,15 +117,28 @@ void count_results(const Form& form, const torch::jit::Stack& stack) {
   });
 }
 
+// The call that the program made, with the types and shapes of its operands, for an error.
+std::string call_of_program(const Form& form, const Operands& operands) {
+  std::ostringstream out;
+  out << "\n  in the program's call " << form.name << "(";
+  const char* between = "";
+  for (const auto& look : operands.looks) {
+    out << between << c10::toString(look.dtype) << c10::ArrayRef<int64_t>(look.sizes);
+    between = ", ";
+  }
+  out << ")";
+  return out.str();
+}
+
 // Hands an op to the engine. Throws if the op raises or memory does not suffice.
-void apply(RmApply& call, Record* record) {
+void apply(RmApply& call, Record* record, const Form& form, const Operands& operands) {
   call.record = record;
   // Rust may delete the record as soon as no value needs it, so the record writes what it raised to this frame.
   std::exception_ptr raised;
   record->raised_to = &raised;
   int failed = remat_apply(session, &call);
   if (!failed && !raised) return;
-  if (!raised) raise_text(call.error);
+  if (!raised) raise_text(call.error, call_of_program(form, operands));
   remat_free_text(call.error);
   std::rethrow_exception(raised);
 }
@@ -140,7 +155,7 @@ void notice(const Form& form, c10::ArrayRef<c10::StorageImpl*> storages, const t
   call.inputs = inputs.data();
   call.inputs_len = call.targets = inputs.size();
   call.kind = RM_NOTICE;
-  apply(call, new Record(form, RM_NOTICE, none, stack));
+  apply(call, new Record(form, RM_NOTICE, none, stack), form, none);
 }
 
 // Number of a copy of a tainted value, which nobody else can write to. The caller abandons the number.
@@ -155,7 +170,8 @@ uint64_t snapshot(const Held& held) {
   call.outputs_len = 1;
   call.kind = RM_SNAPSHOT;
   call.work = static_cast<double>(bytes);
-  apply(call, new Record(form, RM_SNAPSHOT, Operands(), {}));
+  Operands none;
+  apply(call, new Record(form, RM_SNAPSHOT, none, {}), form, none);
   return call.made;
 }
 
@@ -169,7 +185,7 @@ void reserve(const Form& form, const torch::jit::Stack& stack) {
   call.outputs = &*bound;
   call.outputs_len = 1;
   call.kind = RM_RESERVE;
-  apply(call, new Record(form, RM_RESERVE, none, stack));
+  apply(call, new Record(form, RM_RESERVE, none, stack), form, none);
   abandon(call.made);
   remat_bury(session);
 }
@@ -283,7 +299,7 @@ void run(const Form& form, torch::jit::Stack* stack) {
   std::optional<std::vector<uint64_t>> made;
   record->bytes_to = &made;
   try {
-    apply(call, record);
+    apply(call, record, form, operands);
   } catch (...) {
     for (uint64_t copy : snapshots) abandon(copy);
     // Memory that nobody wrote to is as good as other such memory.
