@@ -12,8 +12,8 @@ pub(crate) struct Facts {
     /// are copied. `TensorMetadata::can_mut` of the backend returns whether a buffer is unshared.
     pub unshare: bool,
     /// Whether an op may overwrite its first input. False for backends in which overwriting changes
-    /// the strides of the output. In such a backend, the strides, and the order of additions in
-    /// sums, would depend on evictions.
+    /// the strides of the output. If such a backend overwrote inputs, the strides, and the order of
+    /// additions in sums, would depend on evictions.
     pub writes_over: bool,
     /// Whether tensors are in the host's memory. If so, the session keeps no second copy of an
     /// upload for restoring it, and random numbers drawn on the host need no copy to the device.

@@ -1,4 +1,4 @@
-//! Backend on a separate thread, which runs asynchronously to the engine's thread.
+//! Backend whose operations run on a separate thread, asynchronously to the engine's thread.
 //!
 //! While kernels run, the engine already decides on later operations and evictions. All jobs run in
 //! the order of the queue, so memory in use never exceeds the bytes that the engine counts.
@@ -26,9 +26,9 @@ pub(crate) struct Behind<B: BackendIr> {
 
 struct Shared<B: BackendIr> {
     queue: Mutex<Queue<B>>,
-    /// Signal: a job was added, or the queue is closed.
+    /// Signals that a job was added, or that the queue was closed.
     filled: Condvar,
-    /// Signal: the queue is below its maximum length.
+    /// Signals that the queue is below its maximum length.
     emptied: Condvar,
 }
 
@@ -119,7 +119,7 @@ impl<B: BackendIr> Behind<B> {
 
     /// Waits until the backend has received all earlier jobs.
     pub fn catch_up(&self) {
-        // If the thread has ended, the next read reports it.
+        // If the thread has ended, the next read reports the end of the thread.
         let _ = self.ask(|_| ());
     }
 
@@ -179,8 +179,8 @@ impl<B: BackendIr> Behind<B> {
 }
 
 impl<B: BackendIr> Drop for Behind<B> {
-    /// Ends the thread. Jobs still in the queue are dropped; jobs that the thread has already taken
-    /// out of the queue are run. All memory of the runner is free when this returns.
+    /// Ends the thread. Jobs still in the queue are dropped. Jobs that the thread has already taken
+    /// out of the queue are run. When `drop` returns, all memory of the runner is free.
     fn drop(&mut self) {
         self.shared.close();
         if let Some(thread) = self.thread.take() {
@@ -207,8 +207,8 @@ impl<B: BackendIr> Worker<B> {
         impl<B: BackendIr> Drop for Close<B> {
             fn drop(&mut self) {
                 self.0.close();
-                // Dropping the jobs closes the channels of waiting questions, so that each caller
-                // gets an error.
+                // Dropping a job closes the channel on which its caller waits for the answer, so
+                // that the caller gets an error.
                 self.0.queue().jobs.clear();
             }
         }

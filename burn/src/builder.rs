@@ -80,8 +80,8 @@ impl Builder {
     ///
     /// Default: `learned:portfolio`, which recognizes the steps of training and searches for the
     /// settings with the least recomputation. Without the feature `lab`, the default is `learned`.
-    /// If the budget is host memory, the search is skipped for steps whose search would take more
-    /// than a sixteenth of the budget.
+    /// If the budget is host memory, the search for a step is skipped if it would take more than a
+    /// sixteenth of the budget.
     pub fn policy(mut self, policy: impl Into<PolicyChoice>) -> Self {
         self.policy = Some(policy.into());
         self
@@ -142,8 +142,8 @@ impl Builder {
         self
     }
 
-    /// Delays each operation until `operations` later operations are known, so that the evictor
-    /// sees them before they run. See [`remat::Builder::look_ahead`]. Default: 0.
+    /// Delays each operation until the next `operations` operations are known, so that the evictor
+    /// sees these operations before they run. See [`remat::Builder::look_ahead`]. Default: 0.
     pub const fn look_ahead(mut self, operations: usize) -> Self {
         self.window = Window::of(operations);
         self
@@ -211,9 +211,9 @@ impl Builder {
     /// rehearsal on a simulated device ([`Builder::sim`]).
     ///
     /// The policy `learned` then predicts the steps from the first operation on.
-    /// [`KnownSteps::marked`] contains no steps, but makes the device recognize steps from the
-    /// first operation on, for a later run. Without this option, the device recognizes steps from
-    /// the first eviction on.
+    /// [`KnownSteps::marked`] contains no steps. With it, the device recognizes steps from the
+    /// first operation on, and [`Guard::known_steps`] returns them for a later run. Without this
+    /// option, the device recognizes steps from the first eviction on.
     ///
     /// ```
     /// use burn::tensor::{Device, Tensor};
@@ -253,8 +253,9 @@ impl Builder {
         self
     }
 
-    /// Sets forecasts of steps, from [`Guard::forecasts`] of an earlier run. The policy `learned`
-    /// uses a forecast when it recognizes the forecast's step in the forecast's budget.
+    /// Sets forecasts of steps, from [`Guard::forecasts`] of an earlier run. A forecast is for one
+    /// step in one budget. The policy `learned` uses the forecast when it recognizes this step and
+    /// the device has this budget.
     pub fn forecasts(mut self, forecasts: impl IntoIterator<Item = Forecast>) -> Self {
         self.known.forecasts.extend(forecasts);
         self

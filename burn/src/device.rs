@@ -1,4 +1,4 @@
-//! Burn backend as a device of remat. Burn owns the memory. The engine assigns each buffer a
+//! Burn backend as a device of remat. Burn owns the memory, and the engine assigns each buffer a
 //! number.
 
 use crate::backend::Facts;
@@ -56,7 +56,7 @@ enum Runs<B: BackendIr> {
     /// The engine's thread.
     Here(Runner<B>),
     Behind(Behind<B>),
-    /// Simulation: nothing runs, and values read are zeros.
+    /// Simulation: no operation runs, and all values that are read are zeros.
     Sim,
 }
 
@@ -73,7 +73,7 @@ impl<B: BackendIr> BurnDevice<B> {
         Self { name, bytes, runs: Runs::Here(Runner::new(device, facts, custom_ops)) }
     }
 
-    /// Moves the runner to a thread of its own.
+    /// Moves the runner to a separate thread.
     pub fn behind(mut self) -> std::io::Result<Self> {
         if let Runs::Here(runner) = self.runs {
             self.runs = Runs::Behind(Behind::new(runner)?);

@@ -1,8 +1,8 @@
 //! Forms: operations without their tensors, so that operations on different tensors can share one
 //! form.
 //!
-//! A training step repeats the same operations with other tensors. An operation of Burn takes 600
-//! bytes, so each form is stored only once.
+//! Each training step repeats the operations of the last step with other tensors. An operation of
+//! Burn takes 600 bytes, so each form is stored only once.
 
 use crate::name::name_of;
 use crate::work::flops;
@@ -24,8 +24,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Form {
     /// The operation, changed so that it leaves its inputs unchanged and gives the same bits in
-    /// each run. The id of a tensor is its position in the order in which a visitor sees the
-    /// tensors.
+    /// each run. In `ir`, the id of a tensor is its position in the order in which a visitor sees
+    /// the tensors.
     pub ir: OperationIr,
     pub name: Cow<'static, str>,
     /// Floating-point operations of one run.
@@ -69,7 +69,7 @@ fn take_tensors(ir: &mut OperationIr) -> Tensors {
     take.0
 }
 
-/// Number of a tensor in remat: the same as in Burn.
+/// Number of a tensor in remat, which is equal to its number in Burn.
 pub(crate) fn number(id: TensorId) -> Number {
     Number(id.value())
 }

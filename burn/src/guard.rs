@@ -80,7 +80,7 @@ impl Guard {
     ///
     /// The counters cover all users of the device. They include scratch memory of kernels and free
     /// memory kept for reuse, which the budget does not count. `None` if the backend has no such
-    /// counters, as Flex.
+    /// counters. Flex has none.
     ///
     /// # Errors
     /// As [`Guard::step`].
@@ -89,7 +89,7 @@ impl Guard {
         Ok(self.session.pools())
     }
 
-    /// Summary of the work so far, as readable text.
+    /// Summary of what the device did so far, as readable text.
     ///
     /// # Errors
     /// As [`Guard::stats`].
@@ -150,8 +150,9 @@ impl Guard {
     }
 
     /// Forecasts that searching policies have found so far for each kind of step. Pass them to
-    /// [`Builder::forecasts`] of a later run. With `turns`, the search of each kind of step first
-    /// simulates as many ops as `turns` executions of the step have without recomputation.
+    /// [`Builder::forecasts`] of a later run. With `turns`, the method first lets the search of
+    /// each kind of step simulate more ops: as many as `turns` executions of the step have without
+    /// recomputation.
     ///
     /// [`Builder::forecasts`]: crate::Builder::forecasts
     ///
@@ -286,7 +287,7 @@ impl<B: BackendIr> Ask for Served<B> {
     }
 }
 
-/// Work of a device so far. `Display` prints a few readable lines.
+/// Counters of a device so far. `Display` prints a few readable lines.
 #[derive(Clone, Copy, Debug)]
 pub struct Summary {
     /// Counters of the engine.

@@ -14,7 +14,7 @@ pub(crate) struct BurnOp(Arc<Body>);
 #[derive(Debug)]
 pub(crate) struct Body {
     pub form: Arc<Form>,
-    /// Views among the inputs, and how to make them; `None` if no input is a view.
+    /// Ops that make those inputs that are views; `None` if no input is a view.
     pub looks: Option<Box<Looks>>,
     /// Seed for the backend, in random ops.
     pub seed: Option<u64>,
@@ -81,7 +81,8 @@ impl Operation for BurnOp {
     }
 }
 
-/// Views that exist only during a run or a read. Between runs, only their storages are kept.
+/// Views that exist only during a run or a read. Between runs, the backend keeps only the storages
+/// of the views.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Looks {
     /// Steps that make one view each: the op, and the tensor that the op reads. This tensor may be
@@ -91,7 +92,7 @@ pub(crate) struct Looks {
     pub inputs: SmallVec<[Seen; 4]>,
 }
 
-/// Tensor that an op reads.
+/// Tensor that an op reads: an input, or a view made by an earlier step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
     /// Storage of this input.
@@ -105,7 +106,7 @@ impl Looks {
     pub fn add(&mut self, ops: &[BurnOp]) {
         let storage = Seen::Input(self.inputs.len() as u32);
         let seen = ops.iter().fold(storage, |seen, op| {
-            // Two views of the same view begin with the same ops. Each such op becomes only one
+            // Two views of one view begin with equal ops. Each of these common ops becomes only one
             // step.
             let known = self.steps.iter().position(|(other, _)| Arc::ptr_eq(&other.0, &op.0));
             let step = known.unwrap_or_else(|| {

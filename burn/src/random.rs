@@ -13,8 +13,8 @@ pub(crate) fn seed_of(seed: u64, counter: u64) -> u64 {
     spread(seed.wrapping_add(counter.wrapping_mul(SplitMix64::STEP)))
 }
 
-/// Lock to hold while seeding a backend and drawing from it. A backend has one generator for the
-/// whole process, which other sessions seed as well.
+/// Lock to hold while seeding a backend's generator and drawing random numbers from it. A backend
+/// has one generator for the whole process, and other sessions seed this generator as well.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

@@ -22,12 +22,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Backend of Burn's server, which puts the operations of `B` under budgets.
 pub(crate) type Budgeted<B> = BackendRouter<Channel<B>>;
 
-/// Slot for one session at a time. Each slot is a device of the server. Sessions are opened in the
-/// slot and closed again; the slot lives as long as the server.
+/// Slot for one session at a time. Each slot is a device of the server. A slot lives as long as the
+/// server, while sessions in the slot are opened and closed.
 pub(crate) struct Slot<B: BackendIr> {
     device: SlotDevice<B::Device>,
     state: Mutex<State<B>>,
-    /// Number of [`Quiet`] guards alive. While it is above 0, [`Slot::sync`] reports no failure.
+    /// Number of [`Quiet`] guards alive. While any guard is alive, [`Slot::sync`] reports no
+    /// failure.
     quiet: AtomicUsize,
 }
 
@@ -186,8 +187,8 @@ impl<B: BackendIr> Client<B> {
         make: impl FnOnce(&mut Session<B>, remat::unstable::program::TensorId),
     ) -> RouterTensor<Self> {
         let number = numbers(1);
-        // If the slot has no session, the tensor has no value, and the next read of it reports an
-        // error.
+        // If the slot has no session, the tensor has no value, and the next read of the tensor
+        // reports an error.
         let _ = self.0.with(|session| make(session, number));
         RouterTensor::new(TensorId::new(number.0), shape, dtype, self.clone())
     }
@@ -260,8 +261,9 @@ impl<B: BackendIr> RouterClient for Client<B> {
         B::dtype_usage(&self.0.device.inner, dtype)
     }
 
-    // The following methods are for Burn's fusion on top of a router. This server has no fusion: it
-    // splits the graphs of its clients into operations before it calls the router.
+    // The following methods are for Burn's fusion on top of a router. The server of `remat-burn`
+    // has no fusion: it splits the graphs of its clients into operations before it calls the
+    // router.
 
     fn register_and_execute_graph(&self, _: GraphId, _: Vec<OperationIr>, _: GraphBindings) {
         debug_assert!(false, "there is no fusion between the server and its backend");
@@ -307,8 +309,8 @@ impl<B: BackendIr> RouterChannel for Channel<B> {
     }
 
     /// Makes a client with an empty slot, for a device that
-    /// [`Builder::serve`](crate::Builder::serve) did not make. For its devices, `serve` registers
-    /// clients itself.
+    /// [`Builder::serve`](crate::Builder::serve) did not make. For the devices that `serve` makes,
+    /// `serve` registers clients itself.
     fn init_client(device: &Self::Device) -> Self::Client {
         Client(Arc::new(Slot::new(device.clone())))
     }

@@ -30,8 +30,8 @@ pub(crate) struct Server<B: BackendIr> {
     address: SocketAddr,
     host: RemoteHost,
     slots: Vec<Arc<Slot<B>>>,
-    /// Numbers of free slots; the last one is used next. A slot freed last is reused first, so that
-    /// Burn's client keeps resources for as few slots as possible.
+    /// Numbers of free slots; the last one is used next. The slot that was freed last is thus
+    /// reused first, so that Burn's client keeps resources for as few slots as possible.
     free: Mutex<Vec<usize>>,
     _registered: Vec<RouterClientRegistration<Channel<B>>>,
     /// Runtime of the server's threads.
@@ -74,7 +74,7 @@ impl<B: BackendIr> Server<B> {
         // `WebSocketTransport::new` would listen on the whole network.
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(io)?;
         let address = listener.local_addr().map_err(io)?;
-        // Other users of the machine can reach the port, so a token is needed.
+        // Other users of the machine can reach the port, so clients must send a secret token.
         let token = secret();
         let authorizer = TokenAuthorizer::new(token.clone())
             .map_err(|error| Error::Server(error.to_string()))?;
@@ -156,8 +156,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Random 128 bits as text, from hashes by the standard library's `RandomState`. Random numbers of
-/// the system are the keys of `RandomState`.
+/// Random 128 bits as text. The bits are hashes by the standard library's `RandomState`, whose keys
+/// are random numbers of the system.
 fn secret() -> String {
     let half = |word: u64| RandomState::new().hash_one(word);
     format!("{:016x}{:016x}", half(0), half(1))

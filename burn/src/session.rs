@@ -33,7 +33,7 @@ pub(crate) struct Session<B: BackendIr> {
     ahead: Option<Ahead>,
     waiting: VecDeque<Do<B>>,
     /// First tensor number of this session. Tensors with smaller numbers belong to closed sessions,
-    /// but operations on them may still arrive.
+    /// but operations on those tensors may still arrive.
     first: TensorId,
     /// Tensors without a value, each with the reason. Such a tensor was computed from a tensor
     /// without a value, or could not be moved to this device.
@@ -48,7 +48,7 @@ pub(crate) struct Session<B: BackendIr> {
     pub checks: bool,
 }
 
-/// View: a tensor without bytes of its own, in another tensor's storage.
+/// View: a tensor that takes no bytes, because it lies in another tensor's storage.
 #[derive(Clone)]
 struct View {
     /// Layout of the storage in remat.
@@ -114,7 +114,7 @@ impl<B: BackendIr> Session<B> {
     }
 
     /// Declares all tensors with numbers up to now to have no value. Called when the session is
-    /// opened: until then, clients of the slot's last session may still reserve numbers.
+    /// opened, because clients of the slot's last session may reserve numbers until then.
     pub fn opened(&mut self) {
         self.first = numbers(0);
     }

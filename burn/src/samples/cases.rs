@@ -160,7 +160,7 @@ impl Make {
         self.spec.shape.len()
     }
 
-    /// Chooses one of `of` settings by [`Spec::way`]. Tests try all of them in turn.
+    /// Chooses one of `of` settings by [`Spec::way`]. Tests try all settings in turn.
     fn way(&mut self, of: usize) -> usize {
         self.ways = self.ways.max(of);
         self.spec.way % of
@@ -256,9 +256,9 @@ impl Make {
         self.of(shape)
     }
 
-    /// Makes an input of the case's type and shape. One of two settings has special values: zeros
-    /// of both signs, infinities and NaNs for floats, and the least and greatest values for
-    /// integers.
+    /// Makes an input of the case's type and shape. With one of two settings, the input has special
+    /// values: zeros of both signs, infinities and NaNs for floats, and the least and greatest
+    /// values for integers.
     fn strange(&mut self) -> TensorIr {
         let (shape, dtype) = (self.spec.shape, self.spec.dtype);
         if self.way(2) == 0 {

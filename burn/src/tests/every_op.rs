@@ -26,7 +26,7 @@ use std::thread::available_parallelism;
 const SEED: u64 = 7;
 
 /// Operations on which Flex or Burn's interpreter panics, at least for some types and settings. A
-/// session returns an error for them.
+/// session returns an error for these operations.
 const REFUSED: [&str; 17] = [
     "BaseBool Cast",
     "BaseBool GatherNd",
@@ -59,8 +59,9 @@ const LARGER: [&str; 7] = [
     "Module ConvTranspose3dWeightBackward",
 ];
 
-/// Operations on which Flex panics, but a session gives a result. The session draws random numbers
-/// itself, the operation has no outputs, or it makes an empty tensor from empty views.
+/// Operations on which Flex panics, but a session gives a result. There are three reasons: the
+/// session draws random numbers itself, the operation has no outputs, or the operation makes an
+/// empty tensor from empty views.
 const ONLY_OURS: [&str; 8] = [
     "NumericFloat IntRandom",
     "Distributed SyncCollective",
@@ -322,8 +323,8 @@ impl Found {
     }
 }
 
-/// A third of the variants of operations. All of them if `REMAT_ALL_CELLS` is set, as `.ci/release`
-/// does.
+/// Tests a third of the variants of operations, or all variants if `REMAT_ALL_CELLS` is set.
+/// `.ci/release` sets it.
 #[test]
 fn every_operation_gives_the_bits_of_flex() {
     let is_whole = std::env::var_os("REMAT_ALL_CELLS").is_some();
