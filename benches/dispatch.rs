@@ -10,8 +10,8 @@
 //! tables, arena and statistics.
 //!
 //! Memory is plentiful. The baseline has a policy that never evicts. Another row measures only the
-//! channel, with messages of about the same size. Rounds of all rows alternate, and each row's best
-//! round counts.
+//! channel, with messages about as large as those of the runtime. Rounds of all rows alternate. The
+//! result of a row is its best round.
 
 use remat::device::sim::Sim;
 use remat::op::Outputs;
@@ -101,7 +101,7 @@ fn alternating(plan: Plan, at_random: bool) -> impl FnMut() -> f64 {
     }
 }
 
-/// Worker's share of the time: a driver on the sim device executes the same steps.
+/// Worker's share of the time: a driver on the sim device executes the steps of `steps`.
 fn worker(plan: Plan) -> impl FnMut() -> f64 {
     let device = Sim::<Op, HostTensor>::cpu(64 << 20);
     let costs = CostModelKind::Flops.build();
@@ -127,7 +127,7 @@ fn worker(plan: Plan) -> impl FnMut() -> f64 {
             }
             commands.extend([Command::Del(input), Command::Step]);
             // Make the commands of one step at a time, so that they stay in the cache, as commands
-            // from the channel do. The commands of all steps would not.
+            // from the channel do. The commands of all steps together would not fit in the cache.
             let start = Instant::now();
             commands.drain(..).for_each(|command| driver.execute(command));
             seconds += start.elapsed().as_secs_f64();

@@ -7,12 +7,13 @@
 
 PyTorch begins with the parameters of remat, gets the same batches in the same order, and updates with AdamW at the same
 learning rates. The script checks that the losses of the first steps are equal except for rounding. Later losses diverge,
-as those of two PyTorch runs with different numbers of threads do. Bits per byte are measured on the last tenth of the
-text, which is not trained on.
+as those of two PyTorch runs with different numbers of threads do. Bits per byte are measured on the
+last tenth of the text, which is not part of the training.
 
 The model of order 3 predicts a byte from counts of the bytes that follow the same three bytes in the training part. It
-estimates the probability of unseen bytes by Witten and Bell (IEEE Transactions on Information Theory 37, 1991). For
-unseen bytes, it falls back to two bytes, then one, then none, and finally 1/256.
+estimates the probability of unseen bytes by Witten and Bell (IEEE Transactions on Information
+Theory 37, 1991). For a byte that never followed the three bytes, the model uses the counts after
+two bytes, then after one byte, then of all bytes, and finally 1/256.
 """
 
 import argparse

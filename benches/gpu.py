@@ -11,12 +11,13 @@ There are three parts; --only selects some of them:
            checkpointing takes, and at 100, 60, 40 and 25 % of the peak
   largest  the largest batch that trains in --memory, recomputing at most three times the work itself
 
-Networks, optimizer and precision are the same, and medians of steps are compared. Three differences favour
-PyTorch. In each step, remat generates images and reads the loss back, as in all training. PyTorch copies the
-same batch from pinned memory, and never reads the loss. In one row, cuDNN also searches for its fastest
-algorithms. Checkpointing is measured for each block, and for segments of about the square root of the number
-of layers. PyTorch counts the tensors of its allocator, and remat counts those of its arena. Neither counts the
-memory of the driver. Each measurement has a separate process, so that no memory of others is in use.
+Both sides have the same networks, optimizer and precision, and medians of steps are compared. Three
+differences favour PyTorch. In each step, remat generates images and reads the loss back, as in all
+training. PyTorch copies the same batch from pinned memory, and never reads the loss. In one row,
+cuDNN also searches for its fastest algorithms. Checkpointing is measured for each block, and for
+segments of about the square root of the number of layers. PyTorch counts the tensors of its
+allocator, and remat counts those of its arena. Neither counts the memory of the driver. Each
+measurement has a separate process, so that no memory of earlier measurements is in use.
 
 The exit code is 1 if parameters depend on a budget, or if a measurement failed. Missed aims are listed at the
 end.

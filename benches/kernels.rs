@@ -2,12 +2,13 @@
 //! ResNet-50 with batch 64.
 //!
 //! The speed of a row is the bytes of inputs and outputs, divided by the time between an event
-//! before and an event after the op. The baseline is the first row, a plain copy; the column
-//! `to it` is the ratio to the copy's speed.
+//! before and an event after the op. The baseline is the first row, a plain copy. The column
+//! `to it` is the ratio of a row's speed to the copy's speed.
 //!
-//! Ops that must read their input twice cannot reach the baseline. A batch norm whose channels do
-//! not fit in a thread block can reach 0.67 forward and 0.6 backward, or more if the cache holds a
-//! part. Matrix products and convolutions are limited by arithmetic; see their GFLOP/s.
+//! Ops that must read their input twice cannot reach the speed of the copy. A batch norm whose
+//! channels do not fit in a thread block can reach a ratio of 0.67 forward and 0.6 backward, or
+//! more if the cache holds a part of the input. Matrix products and convolutions are limited by
+//! arithmetic, so their GFLOP/s matter instead.
 //!
 //! `cargo bench --features cuda --bench kernels`; with `-- small`, all batches are 1.
 
@@ -121,7 +122,7 @@ fn images(n: usize) -> Vec<Case> {
     cases
 }
 
-/// A number from 0.5 to 1.5, so that logarithms and roots get usual inputs.
+/// A number from 0.5 to 1.5, so that logarithms and roots get valid inputs.
 fn float(i: usize) -> f32 {
     0.5 + ((i as u32).wrapping_mul(2_654_435_761) >> 8) as f32 / (1 << 24) as f32
 }

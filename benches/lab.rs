@@ -3,8 +3,8 @@
 //!
 //! The baseline is simrd in CPython 3.11 on one core: the CPU seconds in
 //! `../shared/reference/simrd.jsonl`, without the time to read the traces. The benchmark makes the
-//! same replays on one thread of this machine. The budgets are the same, memory only counts bytes,
-//! and recomputed tensors without a handle are kept (`--dead keep`).
+//! replays of that sweep on one thread of this machine, with the budgets of simrd. Memory only
+//! counts bytes, and recomputed tensors without a handle are kept (`--dead keep`).
 //!
 //! Without `../shared`, the log in `tests/data` is replayed, without a baseline.
 //!

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Without a GPU, the stream is simulated in real time. A launch keeps the worker busy for about 2
-//! us, as a driver's does. A kernel keeps the stream busy for the time in the row.
+//! us, as a launch by a real driver does. A kernel keeps the stream busy for the time in the row.
 //!
 //! The baseline of each row makes the same launches without a runtime, by calling the device's
 //! `execute` in a loop. With a GPU (feature `cuda`), the benchmark also runs kernels on the GPU.
@@ -135,7 +135,7 @@ fn bare<D: Device<Op = Op, Host = HostTensor>>(
     })
 }
 
-/// Runs the same chain through a runtime.
+/// Runs the chain of ops through a runtime.
 fn chain<D: Device<Op = Op, Host = HostTensor>>(
     make: impl FnOnce(u64) -> Result<D, DeviceError> + Send + 'static,
     elements: usize,

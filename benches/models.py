@@ -8,8 +8,9 @@ Each network trains for ten steps at 100, 60, 40 and 30 % of the memory that it 
 too small, the smallest sufficient budget is used instead. The exit code is 1 if parameters differ in any bit or a run
 exceeds its budget.
 
-The column of leaves shows parameters and optimizer state, which cannot be evicted, as a share of that memory. The
-slowdown is the median step divided by the median step at 100 %, in the fastest of --rounds rounds.
+The column of leaves shows parameters and optimizer state, which cannot be evicted, as a share of
+the memory at 100 %. The slowdown is the median step divided by the median step at 100 %, in the
+fastest of --rounds rounds.
 """
 
 import argparse

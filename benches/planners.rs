@@ -7,7 +7,7 @@
 //!
 //! The baseline is `best-fit`, which places buffers in order of time, like an allocator.
 //!
-//! The quickest of up to five rounds counts. No round begins after the first second. Search
+//! The result is the quickest of up to five rounds. No round begins after the first second. Search
 //! planners have a limit of three seconds. `-- NAME ...` runs only the named planners.
 
 use remat::unstable::plan::{self, Instance, Lifetimes, Limits, Lives, random};

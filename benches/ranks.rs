@@ -5,9 +5,10 @@
 //! delayed    backward ── sums, 1 ms a call ── updates
 //! ```
 //!
-//! Sums are made beside the backward pass, so a step should grow by less than the delays add. The
-//! two kinds of steps alternate; medians count. Another row is one rank with two threads on the
-//! same batch, which is how much faster or slower two ranks of one thread are.
+//! Gradients are summed while the backward pass goes on, so a step should grow by less than the sum
+//! of the delays. Steps with and without delays alternate, and the results are medians. Another row
+//! is one rank with two threads on the batch of both ranks. This row shows how much faster or
+//! slower two ranks of one thread are.
 
 use remat::nn::{Module, ResNet, resnet};
 use remat::optim::Optimizer;
@@ -30,7 +31,7 @@ struct Delays {
     calls: AtomicU64,
 }
 
-/// Threads whose calls take longer if the delays are on.
+/// Fabric of threads whose calls take longer if the delays are on.
 #[derive(Debug)]
 struct Delayed(Threads, Arc<Delays>);
 

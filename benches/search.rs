@@ -8,8 +8,8 @@
 //! distribution).
 //!
 //! A runtime's search makes two simulated runs per step on average. In the last row, the search
-//! never pauses. If all cores are busy, threads that wait for work then yield to the search,
-//! whatever its priority.
+//! never pauses. If all cores are busy, computing threads that wait for each other then yield to
+//! the search, whatever the priority of the search.
 
 use remat::autograd::Tape;
 use remat::data::{Batches, Dataset};

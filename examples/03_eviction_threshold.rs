@@ -1,6 +1,6 @@
 //! A budget is a hard limit, and an eviction threshold is a softer limit below it. With a
-//! threshold, memory is freed before each op, not only when an allocation does not fit. More is
-//! recomputed with a threshold than without.
+//! threshold, memory is freed before each op, and not only when an allocation does not fit. A run
+//! with a threshold recomputes more than a run without.
 //!
 //! `cargo run --release --example 03_eviction_threshold`
 

@@ -1,8 +1,9 @@
 //! A device that owns its buffers, as those of frameworks do. The buffers of this example are boxed
 //! values in a map.
 //!
-//! For such a device, the engine assigns no offsets. It counts bytes, and calls the device to free
-//! buffers. If the device itself runs out of memory, the engine evicts a tensor and tries again.
+//! For a device that owns its buffers, the engine assigns no offsets. The engine counts bytes, and
+//! calls the device to free buffers. If the device itself runs out of memory, the engine evicts a
+//! tensor and tries again.
 //!
 //! `cargo run --release --example 09_a_device_that_owns_its_memory`
 
@@ -13,7 +14,7 @@ use remat::{CostModelKind, DType, Layout, PolicyKind};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Op of the framework, which is a function.
+/// Op of the framework: a function.
 #[derive(Debug)]
 struct Function {
     name: &'static str,
@@ -35,7 +36,8 @@ impl Operation for Function {
 struct Framework {
     buffers: HashMap<u64, Box<[f64]>>,
     budget: u64,
-    /// Bytes of the machine's memory that other programs leave free; may be less than the budget.
+    /// Bytes of the machine's memory that other programs leave free. They may be fewer than the
+    /// budget.
     available: u64,
     refusals: u32,
 }

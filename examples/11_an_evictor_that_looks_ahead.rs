@@ -1,5 +1,5 @@
-//! A custom evictor that sees the next commands. The evictor chooses the storage that these
-//! commands read last or do not read.
+//! A custom evictor that sees the next commands. The evictor chooses a storage that these commands
+//! do not read, or else the storage that they read last.
 //!
 //! `cargo run --release --example 11_an_evictor_that_looks_ahead`
 

@@ -11,7 +11,7 @@ use remat::prelude::*;
 
 const STEPS: u64 = 300;
 
-/// Trains, and returns the mean losses of the first and of the last 50 steps.
+/// Trains, and returns two mean losses: over the first 50 steps, and over the last 50 steps.
 fn train(runtime: &Runtime, tells: bool) -> Result<[f32; 2], Error> {
     let trees = Trees::new(1, 2..=12);
     let size = TreeLstmSize {

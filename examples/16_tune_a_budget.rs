@@ -1,5 +1,5 @@
-//! Finds a sufficient budget before the first step, and the best settings for it, as `remat train`
-//! does.
+//! Finds a sufficient budget before the first step, and the best settings for this budget, as
+//! `remat train` does.
 //!
 //! `cargo run --release --example 16_tune_a_budget`
 

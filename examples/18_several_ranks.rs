@@ -5,8 +5,8 @@
 //! mpirun -n 2 target/release/examples/18_several_ranks 272KiB
 //! ```
 //!
-//! The argument is the budget of a rank. Rank 0 prints the loss; at the end each rank prints a hash
-//! of the parameters, which is the same on all ranks.
+//! The argument is the budget of a rank. Rank 0 prints the loss. At the end, each rank prints a
+//! hash of the parameters, which is the same on all ranks.
 
 use remat::data::{Batches, Dataset};
 use remat::nn::{mlp, parameters};
@@ -23,7 +23,7 @@ fn train(job: &Job) -> Result<(), Error> {
     let budget = std::env::args().nth(1).unwrap_or_else(|| "1MiB".to_owned());
     let ranks = Ranks::new(job.fabric());
     let (rank, size) = (ranks.rank(), ranks.size());
-    // The seed is the same on all ranks, and so are the first parameters.
+    // All ranks have the same seed, and therefore the same initial parameters.
     let runtime = Runtime::builder().budget(budget).threads(1).seed(1).cpu()?;
     let mut network = mlp(&runtime, 64, &[128, 64], 10)?;
     let mut sgd = Optimizer::sgd(0.1, 0.9, 0.0).distributed(&ranks);

@@ -12,17 +12,17 @@
 //! end of a stream. The first pass measures the highest end of any block, divided by the peak of
 //! live bytes (each buffer rounded up to 256).
 //!
-//! Timed passes follow on the same allocator. Rounds of all allocators alternate, and the best
-//! round of each allocator counts. For short streams, a round takes a few milliseconds, so that
+//! Timed passes follow on the same allocator. Rounds of all allocators alternate, and the result of
+//! an allocator is its best round. For short streams, a round takes a few milliseconds, so that
 //! some rounds are undisturbed on a shared machine.
 //!
 //! The mean comes from passes in which only the whole pass is timed. The 99th percentile comes from
-//! other passes, in which each operation is timed, less the time of reading the clock.
+//! other passes, in which each operation is timed. The time of reading the clock is subtracted.
 //!
 //! Baselines: `remat, split rule` is this crate's arena with TensorFlow's split rule, by which a
 //! block may take a whole hole. `rlsf` and `buddy_system_allocator` store their records in the
-//! memory that they manage. This is impossible for device memory, so in this benchmark they manage
-//! host memory.
+//! memory that they manage. An allocator that does so cannot manage device memory, so in this
+//! benchmark these two manage host memory.
 //!
 //! Below the table, the benchmark prints the time to find the free bytes beside a block, by the
 //! number of blocks. `-- --json` prints only the table, with one object per line.

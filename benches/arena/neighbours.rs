@@ -4,11 +4,12 @@
 //! | block | hole | block | block | hole | block | ...     every block is asked, in random order
 //! ```
 //!
-//! Some eviction scores need these free bytes for every candidate. Links between neighbours need
-//! three look-ups for any number of blocks. With more blocks, more look-ups miss the caches.
+//! Some eviction scores need the free bytes beside every candidate. The arena links neighbours, so
+//! it needs three look-ups for any number of blocks. With more blocks, more of these look-ups miss
+//! the caches.
 //!
-//! The baseline makes the same look-ups in a plain table of the same length: a random record, and
-//! the two records that it names.
+//! The baseline also makes three look-ups, in a plain table with as many records as the arena has:
+//! a random record, and the two records that this record names.
 
 use remat::unstable::memory::{Arena, Block};
 use remat_rng::SplitMix64;
