@@ -1,5 +1,5 @@
-//! No run recomputes less than the bound says. On small programs, a search of all possible runs
-//! shows it.
+//! No run recomputes less than the bound. On small programs, a search of all possible runs confirms
+//! the bound.
 
 mod exact;
 mod random;
@@ -22,7 +22,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use working_set::working_sets;
 
-/// This number of programs takes seconds. Ten times as many were tried once.
+/// Number of random programs, which take seconds. Ten times as many were tried once by hand.
 const PROGRAMS: u64 = 400;
 
 /// Excess bounds that a prototype found, at 90 % to 20 % of the peak.
@@ -65,8 +65,8 @@ fn bounds_of_the_papers_traces_are_below_all_replays_and_no_lower_than_the_proto
     }
 }
 
-/// Least cost that a replay at this budget recomputes, over all policies and both fates of unheld
-/// recomputed tensors.
+/// Least cost that a replay at this budget recomputes, over all policies, with unheld recomputed
+/// tensors kept or dropped.
 fn least_of_replays(program: &RecordedProgram, budget: u64) -> Option<f64> {
     let replays =
         PolicyKind::all().filter(|policy| *policy != PolicyKind::None).flat_map(|policy| {
@@ -137,8 +137,8 @@ fn on_small_programs_no_run_that_there_could_be_recomputes_less() {
     assert!(points > 3 * PROGRAMS && cost > 500 && share > 0.4 * f64::from(cost));
 }
 
-/// Six values of rising cost are alive while an op runs that reads none of them and leaves room for
-/// four. The two cheapest should be evicted.
+/// Six values of rising cost are alive while an op runs. The op reads none of them, and leaves room
+/// for four. The two cheapest values should be evicted.
 #[test]
 fn the_cheapest_had_better_be_away() {
     let mut program = RecordedProgram::default();
@@ -176,8 +176,8 @@ fn the_linear_program_for_other_solvers_is_not_below_the_bound() {
         assert!(low <= 1 || demand.relaxation(low - 1, Effort::default()).is_err());
         for budget in [low.max(1), u64::midpoint(low.max(1), high)] {
             let text = demand.relaxation(budget, Effort::default()).unwrap();
-            // The whole-number solution may cost more than a run, since ways that only mixtures of
-            // other ways beat are left out.
+            // The whole-number solution may cost more than a run. The linear program omits choices
+            // that only a mixture of other choices beats.
             let Some(found) = Relaxed::read(&text).least() else { continue };
             let bound = demand.bound(budget).unwrap().excess();
             assert!(

@@ -1,5 +1,6 @@
-//! History is bounded: after a step's handles are dropped, its slots are freed. Ten thousand steps
-//! hold no more slots than ten, however the loop updates its state.
+//! The history of compute paths is bounded: after the handles of a step are dropped, its slots in
+//! the graph are freed. Ten thousand steps hold no more slots than ten, whatever way the loop
+//! updates its state.
 
 use crate::common::toy::{Bytes, Toy, ToyEngine, engine, mix};
 use remat::unstable::graph::TensorKey;
@@ -105,8 +106,8 @@ fn ten_thousand_steps_that_replace_their_state() {
     assert_eq!(bits, train(&mut engine(1 << 20), 10_000, functional).0);
 }
 
-/// A parameter that could not become a leaf when its step ended, for lack of memory, becomes one
-/// later.
+/// A parameter that could not become a leaf at the end of its step, for lack of memory, becomes a
+/// leaf later.
 #[test]
 fn a_step_end_without_room_is_made_up_for_later() {
     let mut engine = engine(64 * 4);

@@ -108,8 +108,8 @@ fn a_threshold_is_taken_into_account_before_training() {
         "{text}"
     );
     assert!(!text.contains("warning"), "{text}");
-    // The first threshold is below the bytes that cannot be evicted, the second also below the
-    // parameters and optimizer state.
+    // The first threshold is below the bytes that cannot be evicted. The second threshold is also
+    // below the parameters and optimizer state.
     let text = said(&["--eviction-threshold", "45%"]);
     assert!(text.contains("warning: the eviction threshold of 2.45 MiB cannot be met, "), "{text}");
     let args = ["--eviction-threshold", "1MiB", "--budget", "100%"];

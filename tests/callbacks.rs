@@ -1,8 +1,9 @@
-//! User code may panic or answer nonsense: ops, cost models, policies, recorders and devices. The
-//! error names the culprit.
+//! Ops, cost models, policies, recorders and devices of the user may panic, or return invalid
+//! answers. The error names the code at fault.
 //!
-//! A callback that was asked a question fails only its command, and the runtime goes on. A callback
-//! that panics when told of a change ends the runtime, and every later error says so.
+//! If a callback that computes an answer panics, only its command fails, and the runtime goes on.
+//! If a callback that is only notified of a change panics, the runtime ends, and every later error
+//! says so.
 
 use crate::common::faulty::{Fault, Faults};
 use crate::common::learner::faulty_cpu;
@@ -25,7 +26,7 @@ fn words<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
     result.expect_err("somebody panicked").to_string()
 }
 
-/// Op that panics when it is asked.
+/// Op that panics when one of its methods is called.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Wild {
     Tame,
@@ -130,11 +131,12 @@ fn a_cost_model_that_answers_nonsense_is_named() {
     }
 }
 
-/// Policy that panics while told to.
+/// Policy that panics while the test requests it.
 #[derive(Debug)]
 struct Nervous {
     panics: Arc<AtomicBool>,
-    /// Whether it panics when it hears of an eviction. Otherwise it panics when asked for a score.
+    /// Whether the policy panics at the event of an eviction. Otherwise the policy panics when it
+    /// computes a score.
     when_told: bool,
 }
 
@@ -190,7 +192,7 @@ fn a_policy_that_panics_over_an_eviction_ends_the_runtime_and_is_named() {
     assert!(words(runtime.stats()).contains(expected));
 }
 
-/// Recorder that panics at an event, or when it has to finish.
+/// Recorder that panics at an event, or at the end of the recording.
 #[derive(Debug)]
 struct Clumsy {
     left: usize,
@@ -239,8 +241,8 @@ fn a_device_that_panics_when_it_is_made_is_an_error_of_starting() {
     assert!(text.ends_with("panicked: no power"), "{text}");
 }
 
-/// Each call that training makes to the device fails once and panics once. Errors are told, and the
-/// runtime goes on.
+/// Each call that training makes to the device fails once and panics once. The errors are reported,
+/// and the runtime goes on.
 #[test]
 fn any_call_to_the_device_may_fail() {
     let run = |faults: &Arc<Faults>| -> Result<Vec<u8>, Error> {

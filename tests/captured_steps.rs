@@ -24,7 +24,7 @@ fn a_step_is_placed_in_hardly_more_than_its_load() {
     };
     let best = ratio(&Gaps::by(First::Size));
     assert!(best < 1.0005, "{best}: 1.000 was expected");
-    // A simple allocator takes slightly more.
+    // The placement of a simple allocator takes slightly more bytes.
     assert!(best < ratio(&BestFit) && ratio(&BestFit) < 1.002);
     let quick = ["pushdown", "gaps-size", "gaps-area", "two-level"];
     for name in quick {

@@ -1,5 +1,6 @@
-//! Checkpoints are read back as they were written. A run that goes on from one has the bits of an
-//! uninterrupted run. A file that is not a whole checkpoint of the network is refused.
+//! Checkpoints are read back as they were written. A run that resumes from a checkpoint has the
+//! bits of an uninterrupted run. A file is refused unless it is a complete checkpoint of the
+//! network.
 
 use remat::autograd::Tape;
 use remat::checkpoint::{Checkpoint, CheckpointError, Writer};
@@ -21,7 +22,8 @@ fn start(budget: &str) -> Runtime {
     Runtime::builder().budget(budget).seed(5).threads(1).cpu().unwrap()
 }
 
-/// Network with batch norm, and with dropout, whose random numbers go on after a checkpoint.
+/// Network with batch norm and dropout. The random numbers of dropout must continue after a
+/// checkpoint.
 fn network(runtime: &Runtime) -> Sequential {
     Sequential::new()
         .then("body", resnet(runtime, ResNet::Cifar { n: 1 }, 1, [8, 8], 16).unwrap())
@@ -174,7 +176,7 @@ fn checkpoints_are_read_by_the_safetensors_library() {
     assert_eq!(std::fs::read(&path).unwrap(), bytes);
 }
 
-/// Evicted values are regenerated to be written, within the budget.
+/// Writing a checkpoint regenerates evicted values, within the budget.
 #[test]
 fn evicted_values_are_written_within_the_budget() {
     struct Derived(Vec<Tensor>);
@@ -316,7 +318,7 @@ fn a_file_that_is_cut_off_or_damaged_is_refused_and_nothing_panics() {
     assert!(said.ends_with("name it without .gz"), "{said}");
 }
 
-/// An old checkpoint stays until the new one is whole.
+/// An old checkpoint stays until the new checkpoint is complete.
 #[test]
 fn a_checkpoint_that_cannot_be_written_leaves_the_old_one() {
     let runtime = start("1MiB");

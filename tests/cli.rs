@@ -403,7 +403,8 @@ fn a_recording_is_read_by_the_lab_and_its_last_step_repeated() {
     };
     let (once, twice) = (size(&trace), size(&trace.clone().repeat_step(2).unwrap()));
     let eleven = size(&trace.repeat_step(11).unwrap());
-    // Each repetition has the same length, and leaves as many tensors as the one before.
+    // Each repetition of the step has the same length, and leaves as many tensors as the previous
+    // repetition.
     assert_eq!(eleven.0 - once.0, 10 * (twice.0 - once.0));
     assert_eq!(eleven.1 - once.1, 10 * (twice.1 - once.1));
     assert_eq!((once.2, twice.2), (eleven.2, eleven.2));
@@ -500,7 +501,7 @@ fn a_reader_that_leaves_is_no_reason_to_panic() {
 
 #[test]
 fn a_recording_that_cannot_be_written_is_an_error_before_the_rehearsal() {
-    // This network would train long enough for a line about it.
+    // Training this network takes long enough that the program prints a progress line.
     let args = ["train", "resnet1202", "--steps", "1", "--record"];
     let missing = folder("early").join("missing").join("run.jsonl");
     let said = stderr(&run(&[&args[..], &[missing.to_str().unwrap()]].concat()));
@@ -556,7 +557,7 @@ fn the_engine_tells_what_it_does_when_asked() {
     let output = remat(&args).env("RUST_LOG", "remat=debug").output().unwrap();
     let said = stderr(&output);
     assert!(said.contains("DEBUG remat: "), "{said}");
-    // Rehearsals log no lines, and the test is no step.
+    // Rehearsals log no lines, and the test after the training does not count as a step.
     let lines = |what: &str| said.lines().filter(|line| line.contains(what)).count();
     assert_eq!(
         (lines("remat: training steps=2"), lines("remat: testing examples=360")),
@@ -647,7 +648,7 @@ fn a_signal_ends_the_wait_for_data() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// Names of files do not steer the terminal.
+/// Control characters in file names do not reach the terminal.
 #[test]
 fn control_characters_of_names_are_escaped() {
     let output = run(&["plan", "x\u{1b}[31mred"]);

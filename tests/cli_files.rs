@@ -1,5 +1,5 @@
-//! No file that a command reads is overwritten. No special file makes a command wait. An output
-//! file that fails does not end the run.
+//! A command never overwrites a file that it reads, and never waits for a special file. If an
+//! output file cannot be written, the run goes on.
 #![cfg(unix)]
 
 use crate::common::command::{folder, names, remat, run, stderr, train};
@@ -198,8 +198,8 @@ fn files_both_read_and_written_are_replaced_once_whole() {
     assert_eq!(left, ["cache", "log.csv", "run"]);
 }
 
-/// Regression: a full disk under the log ended the run, and with it the checkpoint on another disk
-/// was lost.
+/// Regression: a full disk under the log ended the run, so the checkpoint on another disk was never
+/// written.
 #[test]
 fn a_log_that_does_not_fit_costs_no_run() {
     let folder = folder("full");
@@ -208,7 +208,7 @@ fn a_log_that_does_not_fit_costs_no_run() {
     train(&[&base[..], &["--steps", "2", "--save", text(&saved)]].concat());
     let bytes = fs::metadata(&saved).unwrap().len();
     fs::remove_file(&saved).unwrap();
-    // A limit on file sizes stands for a full disk. A checkpoint fits under it.
+    // A limit on file sizes stands for a full disk. The limit is large enough for a checkpoint.
     let (limit, steps) = (bytes / 1024 + 8, bytes / 100 + 200);
     for quiet in ["", "--quiet"] {
         let output = shell(&format!(
@@ -361,7 +361,7 @@ fn a_log_to_go_on_from_loses_nothing_that_is_not_remats() {
             assert!(said.contains("is not a line of a log of remat train"), "{said}");
             assert_eq!(fs::read(&log).unwrap(), foreign);
         }
-        // A line cut off when the program was killed is removed.
+        // An incomplete line, which a killed program leaves, is removed.
         for cut in [&b""[..], &ours[..9]] {
             let output = resume(&with(cut));
             assert!(output.status.success(), "{}", stderr(&output));

@@ -124,7 +124,8 @@ fn a_table_is_headed_as_budgets_were_given_and_fits_80_columns() {
     assert_eq!(heads, ["small", "35.5%", "40%", "64KiB", "100KB", "140001"]);
     let text = stdout(&["sweep", &small, "--policy", "ablation", "--dead", "drop,keep"]);
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-    // Blocks of lines hold all budgets, and each block has a line per curve.
+    // The table is split into blocks of lines. The blocks together have all budgets, and each block
+    // has a line for each curve.
     let blocks: Vec<&str> = text.split("\n\n").collect();
     assert!(blocks.len() > 2, "{text}");
     for percent in (1..=10).map(|tenth| format!(" {}%", 10 * tenth)) {
@@ -310,7 +311,7 @@ fn equal_curves_of_the_ablation_are_drawn_once() {
         let name = policy.to_string();
         assert!(svg.contains(&name), "{name} is in the legend");
     }
-    // Curves that are equal to each other are drawn once.
+    // Several curves that are equal are drawn as one.
     let rows =
         objects(&stdout(&["sweep", &small(), "--policy", "ablation", "--json", "-", "--quiet"]));
     let mut curves: Vec<(String, Vec<String>)> = vec![];
@@ -373,7 +374,7 @@ fn a_packed_recording_is_read_like_a_plain_one() {
         row
     });
     assert_eq!(rows[0], rows[1]);
-    // A recording cut in half, as of a killed program, is refused.
+    // A recording that was cut off, as a killed program leaves it, is refused.
     let half = folder.join("half.jsonl");
     let lines = unpacked.lines().count() / 2;
     let cut: String = unpacked.split_inclusive('\n').take(lines).collect();
@@ -677,8 +678,8 @@ fn logged_lines_are_as_they_were_before_there_were_spans() {
     assert!(!said.contains("command") && !said.contains("regenerate{"), "{said}");
 }
 
-/// A recording keeps what the run learned, and when. A replay that knows it has the run's
-/// evictions.
+/// A recording contains the forecasts of the run, and when the run began to use each. A replay with
+/// these forecasts has the run's evictions.
 #[test]
 fn a_replay_knows_what_the_run_knew() {
     let folder = folder("as-run");

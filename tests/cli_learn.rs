@@ -26,7 +26,7 @@ fn more_knowledge_recomputes_less_with_the_same_bits() {
         let simulated = matches!(learn, "portfolio" | "search");
         assert!(!simulated || recomputed <= best, "{learn}: {recomputed} after {best}");
         best = best.min(recomputed);
-        // With `ahead`, the policy is rehearsed beside those that know nothing.
+        // With `ahead`, the rehearsal also runs the policies without predictions.
         let predicted = number("predicted_recompute_ratio").is_some();
         assert!(learn == "ahead" || predicted == simulated, "{learn}");
         if let (Some(predicted), Some(least)) =
@@ -105,8 +105,8 @@ fn more_memory_never_makes_a_run_recompute_more() {
     assert!(smaller > 0, "in none is less memory the better");
 }
 
-/// A run uses no more than its budget and no less than its threshold, with the same bits. The cases
-/// are short runs, a threshold, a longer search, and a recording.
+/// A run may use only a part of its budget, but never less than its threshold, and the bits stay
+/// the same. The cases are short runs, a threshold, a longer search, and a recording.
 #[test]
 fn any_run_uses_a_part_of_its_budget() {
     let folder = folder("parts");
@@ -135,8 +135,8 @@ fn any_run_uses_a_part_of_its_budget() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// A step of several batches is learned as one step. The gradients of one batch are kept or evicted
-/// by when the update comes.
+/// A step that adds up the gradients of several batches is learned as one step. The gradients of
+/// the first batch are kept or evicted by the time of the update.
 #[test]
 fn steps_of_several_batches_are_learned_as_well() {
     for (parts, budget) in cells([("2", "65%"), ("3", "70%")], 2) {
@@ -155,7 +155,8 @@ fn steps_of_several_batches_are_learned_as_well() {
     }
 }
 
-/// Learning needs steps that repeat. It is not the default where each step has a tree of its own.
+/// Learning needs steps that repeat. Learning is therefore not the default for the network whose
+/// steps each have a different tree.
 #[test]
 fn learning_is_the_default_where_steps_repeat() {
     let policy = |more: &[&str]| {

@@ -1,9 +1,9 @@
 //! `remat train` with each model and each option, and with each pair of options. Each run must
-//! succeed, or be refused in words that name the option.
+//! succeed, or be refused with a message that names the option.
 //!
-//! The refusals are listed here with their words. A refusal for another reason fails, and so does a
-//! run that should have been refused. Only every third pair and every second option is tried, but
-//! `.ci/release` tries all.
+//! This file lists the expected refusals with their messages. The test fails at a refusal for
+//! another reason, and at a run that should have been refused. Only every third pair and every
+//! second option is tried; `.ci/release` tries all.
 
 use crate::common::cells;
 use crate::common::command::{folder, mnist, names, run, stderr};
@@ -102,7 +102,8 @@ const OPTIONS: &[Opt] = &[
     option("no-progress", Writing, &["--no-progress"]),
 ];
 
-/// Model at a small size. An argument here gives way to an option under test of the same name.
+/// Model at a small size, with its arguments. An option under test replaces an argument of the same
+/// name.
 struct Model {
     name: &'static str,
     given: &'static [&'static str],
@@ -168,8 +169,8 @@ impl Model {
         names.contains(&self.name)
     }
 
-    /// Data given as an option. Models that learn from images get MNIST's format; others, what they
-    /// learn from anyway.
+    /// Value for the option `--data`. Models of images get a folder in MNIST's format, and all
+    /// other models get their default data.
     fn other_data(&self) -> &'static str {
         match self.given[0] {
             text if text.starts_with("--data=text:") => "--data=text:DATA/text",
@@ -207,7 +208,7 @@ impl Model {
                 "steps" => has("epochs") || has("resume"),
                 "no-test" => has("eval-every"),
                 "budget" => false,
-                // The checkpoint brings its own value.
+                // The checkpoint determines this value.
                 _ => has("resume"),
             };
             if !has(name) && !instead {
@@ -234,13 +235,13 @@ impl Model {
             .collect()
     }
 
-    /// Whether the option makes the model go through all examples. Models with made-up data have
-    /// many.
+    /// Whether the option makes the model go through all examples. Models with generated data have
+    /// many examples.
     fn takes_long(&self, option: &Opt) -> bool {
         self.is(&["treelstm", "unrolled-gan"]) && ["epochs", "eval-every"].contains(&option.name)
     }
 
-    /// Words that may refuse these options. Empty if the run must succeed.
+    /// Messages with which the program may refuse these options. Empty if the run must succeed.
     fn refusals(&self, options: &[&Opt]) -> Vec<&'static str> {
         let has = |name: &str| options.iter().any(|option| option.name == name);
         let is_text = self.is(&["gpt", "gpt2", "lstm"]);
@@ -444,7 +445,7 @@ models! {
 /// Options that need an MPI job: `mpi_program` runs them.
 const OF_RANKS: [&str; 3] = ["distributed", "patience", "rank-buffer"];
 
-/// The help names no model and no option that is missing here.
+/// Every model and every option that the help names is tested in this file.
 #[test]
 fn no_model_and_no_option_is_left_out() {
     let help = String::from_utf8(run(&["train", "--help"]).stdout).unwrap();

@@ -11,8 +11,8 @@ fn simulated(args: &[&str]) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// A run is the same by flags or by the text of the policy. A replay by that text has the run's
-/// evictions.
+/// Giving parameters by flags or in the text of the policy makes the same run. A replay with the
+/// recorded text has the run's evictions.
 #[test]
 fn runs_with_parameters_replay() {
     let folder = folder("parameters");
@@ -88,8 +88,8 @@ fn parameters_that_make_no_sense_are_refused_in_words() {
     }
 }
 
-/// Growth and the split rule decide where memory comes from and how it is cut. They change no bit
-/// of the result.
+/// Growth decides how memory is taken from the device, and the split rule decides how much of a
+/// hole a block takes. Neither changes a bit of the result.
 #[test]
 fn growth_and_the_split_rule_change_no_bit() {
     same_bits(
@@ -111,7 +111,8 @@ fn growth_and_the_split_rule_change_no_bit() {
             ],
         ],
     );
-    // The split rule reaches the arena: cut otherwise, the same budget has other evictions.
+    // The split rule reaches the arena: with another split rule, the run has other evictions in
+    // this budget.
     let run = |more: &[&str]| {
         let args = ["resnet20", "--batch", "64", "--steps", "2", "--no-test", "--budget", "7MiB"];
         train(&[&args[..], &["--cost", "flops", "--policy", "lru", "--plan", "off"], more].concat())

@@ -131,7 +131,7 @@ fn closed_lives_are_those_of_cann() {
     let two_level = all.iter().find(|row| row["reuse"] == "two-level").unwrap();
     assert_eq!((&two_level["bytes"], &two_level["load"]), (&4608.into(), &4608.into()));
     assert!(two_level["proven"].as_bool().unwrap() && two_level["order"].is_null());
-    // Read as half-open, buffers that only touch do not meet.
+    // If ends are exclusive, a buffer that ends when another begins does not overlap it.
     let open = rows(&[&path, "--reuse", "two-level"]);
     let open_load = Instance::read(EXAMPLE.as_bytes(), Lives::HalfOpen).unwrap().lifetimes().load();
     assert_eq!(open[0]["load"], open_load);

@@ -51,7 +51,7 @@ fn simulate_tells_the_time_on_several_ranks() {
     let report: Value = serde_json::from_str(&json).unwrap();
     check(&report["step"], &[1, 8, 1024]);
     assert_eq!(report["step"]["on_ranks"][0]["waiting_seconds"].as_f64(), Some(0.0));
-    // Without the options, the report is as it was.
+    // Without `--ranks` and `--network`, the report has no times of ranks.
     let json = stdout(&["simulate", &trace, "--json", "-"]);
     assert!(!json.contains("\"step\""), "{json}");
     std::fs::remove_dir_all(folder).unwrap();

@@ -60,7 +60,7 @@ fn a_norm_that_is_never_reached_clips_nothing() {
     assert_ne!(with("0.01"), digest(&base));
 }
 
-/// A run may also switch between the two ways at a checkpoint.
+/// A resumed run may also switch between early and late updates.
 #[test]
 fn updates_while_the_backward_pass_runs_save_gradients_and_change_no_bit() {
     let folder = folder("in_backward");

@@ -41,11 +41,11 @@ struct Step {
     runs: Vec<Run>,
     /// Updates that may write over the old value.
     taken_over: Vec<TakenOver>,
-    /// Values that must stay in memory from here on.
+    /// Values that must stay in memory from this command on.
     stays: Set,
-    /// Values that no longer have to stay.
+    /// Values that no longer have to stay in memory after this command.
     goes: Set,
-    /// Path that may run from here on.
+    /// Path that may run from this command on.
     offers: Option<usize>,
 }
 
@@ -275,7 +275,7 @@ impl Exact {
         let mut offered = vec![false; self.paths.len()];
         let mut made: Set = 0;
         let mut states: HashMap<Set, u64> = HashMap::from([(0, 0)]);
-        // Values that must stay in memory once they are there.
+        // Values that must stay in memory once they are resident.
         let mut staying: Set = 0;
         for (at, step) in self.steps.iter().enumerate() {
             // A leaf that is uploaded late stays from the first command that reads it.

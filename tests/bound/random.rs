@@ -15,7 +15,7 @@ pub fn program(seed: u64, ops: usize) -> RecordedProgram {
     for _ in 0..1 + random.below(3) {
         maker.put(&mut random);
     }
-    // As in training, values pile up in a forward part, and a backward part reads the old ones.
+    // As in training, values accumulate in a forward part, and a backward part reads these values.
     let forward = ops.div_ceil(2);
     for op in 0..ops {
         let alive: Vec<TensorId> = maker.program.alive().collect();

@@ -11,7 +11,8 @@ type Sum = Vec<(usize, f64)>;
 pub struct Relaxed {
     names: HashMap<String, usize>,
     objective: Sum,
-    /// Constraints: each sum is at least the number. The signs of a `<=` row are turned.
+    /// Constraints: each sum is at least the number. A row with `<=` is stored with all signs
+    /// changed.
     rows: Vec<(Sum, f64)>,
 }
 

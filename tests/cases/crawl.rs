@@ -1,5 +1,5 @@
-//! A step in memory just below what it needs fails after bounded work. Until the failure is told,
-//! later steps spend nothing on it.
+//! If memory is slightly too small for a step, the step fails after a limited amount of work. Until
+//! the failure is reported, later steps run no op on the lost values.
 
 use crate::common::cells;
 use remat::evict::View;
@@ -50,7 +50,7 @@ impl Module for Rememberer {
     }
 }
 
-/// Listener that counts failures as they happen, told or not.
+/// Listener that counts failures when they happen, whether or not they are reported to the program.
 #[derive(Clone, Debug, Default)]
 struct Failures(Arc<AtomicU64>);
 
@@ -77,7 +77,7 @@ struct Setup {
 struct Step {
     ops: u64,
     again: u64,
-    /// `waits`: an earlier failure was not told yet. `fails`: an op failed in this step.
+    /// `waits`: an earlier failure is not reported yet. `fails`: an op failed in this step.
     waits: bool,
     fails: bool,
     told: Option<String>,
@@ -158,7 +158,7 @@ fn a_step_that_does_not_fit_ends_after_bounded_work_and_the_next_cost_nothing() 
                             given_up += u64::from(told.contains("times its own"));
                         }
                     }
-                    // Steps run as the first one did, once the failure is told.
+                    // After the failure was reported, steps run as the first step did.
                     if steps[READ[0]].told.is_some() {
                         failing += 1;
                         let [waiting, next] = [READ[0], READ[0] + 1].map(|step| steps[step].ops);

@@ -1,5 +1,5 @@
-//! Derivatives at the edges of domains, batches of no examples and of one, and beginners' uses of a
-//! tape.
+//! Derivatives at the edges of domains, batches of no example and of one example, and beginners'
+//! uses of a tape.
 
 use remat::autograd::Tape;
 use remat::nn::{

@@ -1,5 +1,5 @@
-//! An evaluation that adds up its results on the device and never marks a step. It needs a few
-//! numbers of memory, whatever the number of batches.
+//! An evaluation that adds up its results on the device and never marks a step. Beside a batch, the
+//! evaluation needs memory for only a few numbers, whatever the number of batches.
 
 use remat::nn::{Linear, Sequential};
 use remat::optim::Optimizer;
@@ -109,8 +109,8 @@ impl Case {
 const KEPT: [Kept; 5] = [Kept::Sum, Kept::TwoSums, Kept::Max, Kept::Average, Kept::InPlace];
 const BOUNDS: [Bound; 4] = [Bound::Nothing, Bound::Training, Bound::Commits, Bound::Marks];
 
-/// Enough batches for the engine to look at the history, which happens when some thousand values
-/// are kept.
+/// Number of batches after which the engine checks its history. The engine does so when some
+/// thousand values are kept.
 const BATCHES: usize = 1200;
 
 fn check(case: Case, batches: usize, expected: &[u32]) {
@@ -138,7 +138,8 @@ fn settings() -> Vec<(&'static str, &'static str, Plan)> {
     budgets.flat_map(each).collect()
 }
 
-/// Checks each kept value and each bound, in every `nth` of the settings.
+/// Checks each kind of kept value and each way of bounding the history, in every `nth` of the
+/// settings.
 fn in_every(nth: usize, batches: usize) {
     let settings = settings();
     for (at, bound) in BOUNDS.into_iter().enumerate() {
@@ -171,8 +172,8 @@ fn twenty_thousand_batches_keep_what_two_hundred_do() {
     in_every(1, 20_000);
 }
 
-/// The history cannot be cut here, since the values carried on are not small. The error says what
-/// would help.
+/// The engine cannot cut the history in this loop, because the values that it carries on are not
+/// small. The error says what would help.
 #[test]
 fn where_a_mark_would_help_the_error_says_so() {
     let rt = Runtime::builder().budget("64KiB").policy(PolicyKind::DtrEq).threads(1).cpu().unwrap();

@@ -1,6 +1,6 @@
-//! Checkpoints as the transformers library and torchvision write them. They are loaded whole and
-//! give the outputs of those libraries. A file that does not fit is refused, with all the
-//! differences listed.
+//! Checkpoints as the transformers library and torchvision write them. All tensors of such a
+//! checkpoint are loaded, and the network gives the outputs of the library that wrote it. A file
+//! that does not fit is refused, with all the differences listed.
 
 mod files;
 mod library;

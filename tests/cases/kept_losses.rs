@@ -35,8 +35,8 @@ impl Loop {
     }
 }
 
-/// Regression: steps took longer with each loss kept, and none ran by plan, even after losses were
-/// no longer kept.
+/// Regression: steps took longer with each kept loss. No step ran by plan, even after the loop
+/// stopped keeping losses.
 #[test]
 fn losses_may_be_kept_and_steps_run_by_plan_beside_them() {
     for policy in ["learned", "learned:portfolio", "dtr-eq", "lru"] {

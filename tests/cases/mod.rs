@@ -1,4 +1,5 @@
-//! Programs after public bug reports, and attacks of our own, each with the right values.
+//! Programs like those of public bug reports, and programs that try to break `remat`, each with the
+//! right values.
 
 mod crawl;
 mod edges;

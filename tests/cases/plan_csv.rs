@@ -113,7 +113,8 @@ fn packed(lines: &[u8], times: usize) -> Vec<u8> {
     packer.finish().unwrap().repeat(times)
 }
 
-/// A few kilobytes unpack to gigabytes. Each file is refused soon, with the limit in the error.
+/// Each of these files has a few kilobytes and unpacks to gigabytes. Each is refused quickly, and
+/// the error names the limit.
 #[test]
 fn decompression_bombs_are_refused() {
     let folder = folder("plan-csv-bombs");
@@ -152,7 +153,7 @@ fn decompression_bombs_are_refused() {
     }
 }
 
-/// Each planner answers or gives up when its time is over.
+/// Each planner returns a placement or an error when its time limit is over.
 #[test]
 fn a_time_limit_holds_for_all_planners() {
     let folder = folder("plan-csv-time");

@@ -1,5 +1,5 @@
-//! A failed update is skipped once. The next read says so, with plans as without, and the failure
-//! is told once. No wrong value is read as a right one.
+//! An update that fails is skipped. The next read reports the failure, with plans and without, and
+//! no later call reports it again. No read returns a wrong value.
 
 use crate::common::{kind, say_nothing_of_what_is_on_purpose};
 use remat::device::{DeviceError, cpu};
@@ -22,7 +22,7 @@ enum Fault {
 
 const FAULTS: [Fault; 3] = [Fault::Fails, Fault::Panics, Fault::DoesNotFit];
 
-/// How often the loop waits for an answer.
+/// How often the loop reads a value or calls `sync`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asks {
     Reads,
@@ -74,7 +74,8 @@ fn pass(x: &Tensor, fault: Option<Fault>, in_gradient: bool) -> Result<Tensor, E
     Ok(Tensor::apply(Flaky { fault, in_gradient }, &[x])?.swap_remove(0))
 }
 
-/// Failures told and values read, each with its step, and the failure told at the end.
+/// Reported failures and values read, each with its step, and the failure that was reported at the
+/// end.
 #[derive(Debug, Default, PartialEq)]
 struct Heard {
     told: Vec<(usize, String)>,
@@ -115,7 +116,7 @@ fn adds(plan: Plan, fault: Option<(usize, Fault)>, asks: Asks) -> Result<(Heard,
         drop(mean);
         let fault = fault.filter(|(at, _)| *at == step).map(|(_, fault)| fault);
         let gradient = match fault {
-            // This op has no fault except its size.
+            // This op fails only because its output is larger than the budget.
             Some(Fault::DoesNotFit) => {
                 let huge = runtime.ones(&[1 << 20])?.sin()?;
                 huge.slice(0, 0..64)?.contiguous()?
@@ -176,7 +177,7 @@ fn a_skipped_update_is_told_by_the_next_question_with_plans_as_without() {
                     assert_eq!(off.0, auto.0, "{what}");
                     assert!(auto.1 > 0, "{what}: nothing ran by plan");
                     let Heard { told, end, .. } = off.0;
-                    // Each failure is told once.
+                    // Each failure is reported once.
                     assert_eq!(
                         told.len() + usize::from(end.is_some()),
                         1,

@@ -1,5 +1,5 @@
-//! A replacement is reverted if something else fails in its step. The next read of the handle says
-//! so, once.
+//! A replacement is reverted if another command fails in its step. The next read of the handle
+//! reports the failure, once.
 
 use remat::prelude::*;
 use remat::unstable::ops::Accumulate;

@@ -1,5 +1,6 @@
-//! Extremes of equal elements, norms of zeros, and functions that leave elements out. A step along
-//! a gradient changes the value by at most as much as the gradient says.
+//! Gradients at ties: maxima and minima of equal elements, norms of zeros, and functions that
+//! ignore some elements. A small step along a gradient changes the value by at most the change that
+//! the gradient predicts.
 //!
 //! The inputs and methods differ from those of `tests/fixtures`.
 
@@ -57,7 +58,8 @@ fn equal_extremes_share_the_gradient() -> Result<(), Error> {
     Ok(())
 }
 
-/// All units that are off are 0. A shift of a whole row shifts its maximum by as much.
+/// After a relu, all inactive units are 0, so many elements are equal. Adding a number to a whole
+/// row adds this number to its maximum.
 #[test]
 fn a_shift_of_all_elements_shifts_their_maximum_once() -> Result<(), Error> {
     let runtime = runtime();
@@ -112,7 +114,7 @@ fn norms_and_deviations_are_flat_where_they_are_0() -> Result<(), Error> {
         let [first, second] = gradients(&vec![2.5; n], |x| x.std_along(&[0], 1, false))?;
         assert_eq!((first, second), (vec![0.0; n], vec![5.0; n]), "{n} equals");
     }
-    // Beside a function that is not flat, they add nothing to its gradient.
+    // The norms of zeros add nothing to the gradient of another function.
     let [first, _] = gradients(&[0.0; 3], |x| x.norm()? + x.sum()?)?;
     assert_eq!(first, [1.0; 3]);
     let [first, _] = gradients(&[3.0, 4.0], Tensor::norm)?;
@@ -142,7 +144,8 @@ fn weights_at_zero_learn_under_a_norm() -> Result<(), Error> {
     Ok(())
 }
 
-/// Elements that are left out get no gradient, however steep the function after them is.
+/// Elements that a function ignores get no gradient, even if the gradient of the function's output
+/// is infinite.
 #[test]
 fn an_infinite_gradient_stops_where_an_element_is_left_out() -> Result<(), Error> {
     let functions: [(&str, Function); 5] = [
@@ -159,8 +162,8 @@ fn an_infinite_gradient_stops_where_an_element_is_left_out() -> Result<(), Error
     Ok(())
 }
 
-/// Probabilities of 0 and 1, as a sigmoid gives far from 0. The right ones get no gradient, and the
-/// wrong ones a large one.
+/// A sigmoid gives probabilities of exactly 0 and 1 far from 0. Right predictions get no gradient,
+/// and wrong predictions get a large one.
 #[test]
 fn a_saturated_sigmoid_goes_on_learning() -> Result<(), Error> {
     let runtime = runtime();

@@ -366,7 +366,7 @@ fn all_that_does_not_fit_is_listed_at_once() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// A head that was trained separately must not be left out without an error.
+/// A head whose weights differ from the embedding must not be ignored without an error.
 #[test]
 fn a_head_that_is_not_the_embedding_is_refused() {
     let runtime = start();

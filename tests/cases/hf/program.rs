@@ -198,7 +198,8 @@ fn a_run_of_ours_learns_tokens_too() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// A run that began with weights alone is trained, saved, and used again without the first file.
+/// A run that began with only the weights of a file is trained and saved. Its checkpoint can be
+/// used without the original file.
 #[test]
 fn a_run_begins_with_weights_alone_and_says_so() {
     let folder = folder("resume");
