@@ -1,5 +1,5 @@
-//! Collectives among ranks that are threads: values, sums in the order of the ranks, and failures
-//! that all ranks learn of in the same collective.
+//! Collectives among ranks that are threads: values, sums in the order of the ranks, and failures.
+//! All ranks learn of a failure in the collective in which it happens.
 
 use remat::device::{DeviceError, cpu};
 use remat::ops::CustomOp;
@@ -105,8 +105,8 @@ impl CustomOp for Broken {
     }
 }
 
-/// A rank whose op fails skips its collective. All ranks learn of that in this collective, and go
-/// on with the next.
+/// A rank whose op fails skips the collective of this op. All ranks learn of the failure in this
+/// collective, and go on with the next collective.
 #[test]
 fn a_failure_on_one_rank_is_a_failure_on_all_in_the_same_collective() {
     for count in 2..=4 {
@@ -189,7 +189,7 @@ fn collectives_that_differ_are_the_same_error_on_all_ranks() {
             call(&ranks, &runtime, ranks.rank() == 1);
             let error = runtime.sync().unwrap_err().to_string();
             assert_eq!(first.to_vec::<f32>().unwrap(), [3.0; 8]);
-            // Nothing is communicated any more, and nobody waits.
+            // After the failure, collectives communicate nothing, and no rank waits.
             let mut later = runtime.ones(&[8]).unwrap();
             runtime.update(ranks.all_reduce("later"), &mut [&mut later], &[]).unwrap();
             let again = runtime.sync().unwrap_err().to_string();
@@ -221,7 +221,7 @@ fn a_rank_that_leaves_ends_the_collectives_of_the_others() {
     );
 }
 
-/// Ranks under different budgets and policies recompute different ops, and agree on every sum.
+/// Ranks under different budgets and policies recompute different ops, but get the same sums.
 #[test]
 fn ranks_may_recompute_what_they_like() {
     let train = |ranks: &Ranks, kilobytes: u64, policy: PolicyKind, seed: u64| {

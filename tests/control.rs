@@ -1,5 +1,6 @@
-//! Control of a runtime beside its commands. It can be cancelled, holds back a program that is far
-//! ahead, frees what an idle program drops, and reports wishes that make no sense.
+//! Control of a runtime beside its commands. Regenerations can be cancelled, a program that is far
+//! ahead must wait, tensors that an idle program drops are freed, and invalid requests are
+//! reported.
 
 use crate::common::faulty::{Doing, Faults};
 use crate::common::heard::{Heard, storage};
@@ -26,7 +27,7 @@ fn put(runtime: &Runtime, x: f32) -> Tensor {
     runtime.put(host(x)).unwrap()
 }
 
-/// Chain of values of which only the last is held, and evicted.
+/// Chain of values. The program holds only the last value, which is evicted.
 fn evicted_chain(runtime: &Runtime, length: usize) -> Tensor {
     let mut x = put(runtime, 0.5);
     for _ in 0..length {
@@ -42,7 +43,7 @@ fn cancelling_ends_what_is_being_brought_back_and_nothing_else() {
     let faults = Arc::<Faults>::default();
     let runtime = faulty_cpu(Runtime::builder().budget("1MiB"), &faults).unwrap();
     let x = evicted_chain(&runtime, 200);
-    // The device waits at its 50th run from here on until this thread has cancelled.
+    // At its 50th run from now on, the device waits until this thread has cancelled.
     let (reached, cancelled) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
     let (there, go_on) = (Arc::clone(&reached), Arc::clone(&cancelled));
     let mut runs = 0;
@@ -73,7 +74,7 @@ fn cancelling_ends_what_is_being_brought_back_and_nothing_else() {
     runtime.get(&y).unwrap();
 }
 
-/// Dropping a runtime ends a regeneration for which no reader waits any more.
+/// Dropping a runtime ends a regeneration if no read waits for its result any more.
 #[test]
 fn dropping_a_runtime_gives_up_what_nobody_waits_for() {
     const LENGTH: usize = 4000;
@@ -86,7 +87,8 @@ fn dropping_a_runtime_gives_up_what_nobody_waits_for() {
         faults.watch(move |_| {
             count.fetch_add(1, Ordering::SeqCst);
             if !reads {
-                // All runs together take far longer than dropping a runtime may take.
+                // All runs of the regeneration together take far longer than dropping a runtime may
+                // take.
                 std::thread::sleep(Duration::from_millis(10));
             }
         });
@@ -123,7 +125,7 @@ fn a_program_far_ahead_waits_with_its_values_in_hand() {
     let highest = Arc::clone(&most);
     let mut written = 0;
     faults.watch(move |doing| {
-        // The first upload begins only once the program is ahead.
+        // The first upload begins only when the program is ahead of the worker.
         while written == 0 && seen.load(Ordering::SeqCst) < 12 {
             std::thread::yield_now();
         }
@@ -191,7 +193,7 @@ fn host_copies_are_counted_and_can_be_given_up() {
     assert_eq!(runtime.stats().unwrap().host_bytes, 0);
 }
 
-/// Regression: every target beyond the 64th was copied, and nothing told so.
+/// Regression: every target beyond the 64th was copied, without a message.
 #[test]
 fn an_update_of_many_tensors_copies_none() {
     #[derive(Clone, Debug)]
@@ -211,7 +213,7 @@ fn an_update_of_many_tensors_copies_none() {
     use remat::device::sim::{Sim, Speed};
     let sim = |bytes| Ok(Sim::<Many, remat::Layout>::new(bytes, Speed::CPU));
     let runtime = Runtime::builder().budget("64KiB").device(sim).unwrap();
-    // The targets fill all memory, so that no copy has room.
+    // The targets fill all memory, so that no copy fits.
     let mut targets: Vec<Tensor> = (0..256)
         .map(|_| runtime.put_leaf(remat::Layout::contiguous(remat::DType::F32, [64])).unwrap())
         .collect();
@@ -222,7 +224,7 @@ fn an_update_of_many_tensors_copies_none() {
     assert_eq!(runtime.stats().unwrap().peak_bytes, 64 << 10);
 }
 
-/// Regression: a setting said whether memory has addresses and could contradict the device. Two
+/// Regression: whether memory has addresses was a setting, which could contradict the device. Two
 /// tensors then shared offset 0.
 #[test]
 fn the_budget_is_what_the_device_has_and_never_more_than_was_asked_for() {
@@ -273,8 +275,8 @@ impl Recorder for Events {
     }
 }
 
-/// Regression: a custom cost model was recorded as `flops`, and a replay took its costs for
-/// operations.
+/// Regression: a custom cost model was recorded as `flops`, and a replay took the recorded costs
+/// for numbers of floating-point operations.
 #[test]
 fn a_cost_model_of_ones_own_is_recorded_under_its_name() {
     let events = Events::default();
@@ -358,7 +360,7 @@ fn unmet_wishes_are_told_as_events() {
     assert_eq!(heard.take(), [Event::DidKeepLeaf { storage, bytes: 80 }]);
 }
 
-/// Regression: the history grew without end, and nothing told so.
+/// Regression: the history grew without end, and without a warning.
 #[test]
 fn a_loop_that_marks_no_steps_is_told_so() {
     use crate::common::toy::{Bytes, engine, mix};
@@ -380,7 +382,7 @@ fn a_loop_that_marks_no_steps_is_told_so() {
     }
 }
 
-/// Regression: the warning blamed the budget when the threshold was too low.
+/// Regression: the warning named the budget when the threshold was too low.
 #[test]
 fn thrashing_is_blamed_on_what_is_too_low() {
     use crate::common::toy::{Bytes, GRANULE, engine_with, mix, settings};
@@ -401,7 +403,8 @@ fn thrashing_is_blamed_on_what_is_too_low() {
         }
         let told = heard.take();
         let mut said = told.iter().filter(|event| matches!(event, Event::Thrash { .. }));
-        // Steps count from 1, as in the event at a step's end. The figure has no needless digits.
+        // Steps count from 1, as in the event at a step's end. The number in the message has no
+        // needless digits.
         let Some(&Event::Thrash { step: 1, times, raise, .. }) = said.next() else {
             panic!("{told:?}")
         };

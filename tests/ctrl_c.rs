@@ -1,4 +1,4 @@
-//! Ctrl-C ends `remat train`, which keeps its results so far.
+//! Ctrl-C ends `remat train`, and the results so far are written.
 #![cfg(unix)]
 
 use crate::common::command::{folder, mnist, names, remat};
@@ -70,7 +70,7 @@ fn ctrl_c_ends_with_a_summary_of_what_was_done() {
     let folder = folder("ctrl-c");
     let [trace, result] = ["trace.jsonl", "result.json"].map(|name| folder.join(name));
     let files = files(&trace, &result);
-    // The steps are far more than there is time for, with a line about the first of them.
+    // The run has far more steps than there is time for, and prints a line about the first step.
     let args = ["train", "mlp", "--steps", "100000000"];
     let mut run = Running::new(&[&args[..], &files].concat());
     run.wait_for(|line| line.starts_with("step 1/"));
@@ -87,7 +87,7 @@ fn ctrl_c_ends_with_a_summary_of_what_was_done() {
     let last = said.lines().last().unwrap().replace(',', "");
     assert_eq!(last, format!("interrupted after {steps} of 100000000 steps"));
     assert!(summary.contains(" of 100,000,000 steps of 128 images in "), "{summary}");
-    // The recording is whole.
+    // The recording is complete.
     let mut left = names(&folder);
     left.sort();
     assert_eq!(left, ["result.json", "trace.jsonl"]);
@@ -129,7 +129,7 @@ fn ctrl_c_in_a_rehearsal_leaves_nothing_half_written() {
 
 #[test]
 fn ctrl_c_in_the_test_keeps_what_was_learned() {
-    // The test has far more batches than there is time for.
+    // The test after the training has far more batches than there is time for.
     let data = format!("idx:{}", mnist("ctrl-c-in-the-test", 1, [10, 5_000_000]).display());
     let mut run = Running::new(&["train", "mlp", "--data", &data, "--batch", "1", "--steps", "2"]);
     run.wait_for(|line| line == "testing on 5,000,000 images\n");
@@ -173,8 +173,9 @@ fn the_work_of_an_abandoned_step_is_counted() {
 
 #[test]
 fn a_second_ctrl_c_gives_the_step_up_and_a_third_ends_at_once() {
-    // Only the beginning of the recording is read, which is more than a pipe holds. So the first
-    // step never ends, and the first Ctrl-C waits for it.
+    // The test reads only the beginning of the recording, and the rest is more than a pipe holds.
+    // The program therefore waits for the pipe in its first step, and the first Ctrl-C waits for
+    // the end of this step.
     let folder = folder("ctrl-c-thrice");
     let result = folder.join("result.json");
     let args = ["train", "resnet32", "--steps", "1", "--record", "-", "--json"];

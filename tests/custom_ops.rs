@@ -7,7 +7,7 @@ use remat::device::{DeviceError, cpu};
 use remat::ops::{CudaKernel, CustomOp};
 use remat::{DType, Dims, Error, Layout, PolicyKind, Runtime, Stats, Tensor};
 
-/// The example, which is tested as it stands.
+/// Example 08, which is tested without changes.
 #[allow(dead_code)]
 #[path = "../examples/08_your_own_op.rs"]
 mod example;
@@ -17,8 +17,8 @@ fn numbers(count: usize, seed: u32) -> Vec<f32> {
     (0..count as u32).map(|i| number(i) / (1 << 22) as f32 - 2.0).collect()
 }
 
-/// Result of twenty-four layers, and its gradient. No op in it rounds differently on another
-/// device.
+/// Result of twenty-four layers, and its gradient. All devices round the ops of these layers
+/// equally.
 fn work(runtime: &Runtime) -> Result<[Vec<f32>; 2], Error> {
     const SHAPE: [usize; 2] = [64, 100];
     let mut w = runtime.tensor(&SHAPE, numbers(6400, 1))?;
@@ -203,7 +203,7 @@ mod on_a_gpu {
         assert_eq!(x.square().unwrap().to_vec::<f32>().unwrap(), [1.0, 4.0]);
     }
 
-    /// Kernels may have one name in sources of different texts, one of which is the start of the
+    /// Kernels of different sources may have one name, even if one source is the beginning of the
     /// other.
     #[test]
     fn kernels_are_not_mixed_up() {

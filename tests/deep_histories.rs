@@ -89,16 +89,16 @@ fn a_chain_of_diamonds_comes_back_in_linear_work() {
     }
 }
 
-/// Each step of a spine needs a branch whose steps read values that can be evicted. A waiting step
-/// holds its inputs.
+/// A long chain of ops, the spine, in which each op needs a branch. The ops of a branch read values
+/// that can be evicted. While an op waits for its branch, its inputs stay in memory.
 ///
-/// A regeneration that never released inputs would hold all of memory. One that evicted what it had
-/// just regenerated would go round in circles.
+/// A regeneration that never released inputs would fill all of memory. A regeneration that evicted
+/// its latest values would never end.
 #[test]
 fn waiting_steps_do_not_exhaust_memory_by_what_they_hold() {
     for dead in [Dead::Linger, Dead::Drop, Dead::Keep] {
         for (spine, branch) in [(1, 100), (20, 10), (200, 6)] {
-            // Each step of a branch reads a value of its own, or one of three shared values.
+            // Each op of a branch reads a separate value, or one of three shared values.
             for shared in [false, true] {
                 let mut engine = engine(5, dead);
                 let mut values = Vec::new();

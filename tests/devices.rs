@@ -1,5 +1,5 @@
-//! Choice of a device and of a share of its memory, as a user does it. No test here needs a GPU:
-//! those that do not suit the machine are skipped, with a line.
+//! Choice of a device and of a share of its memory, as a user makes it. No test in this file needs
+//! a GPU. A test that does not suit the machine prints a line and is skipped.
 
 use serde_json::Value;
 use std::process::{Command, Output};

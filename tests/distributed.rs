@@ -1,5 +1,5 @@
-//! Data-parallel training on ranks that are threads: the bits of one rank that runs the parts of
-//! all ranks as micro-batches, whatever each rank evicts.
+//! Data-parallel training on ranks that are threads. The result has the bits of one rank that runs
+//! the parts of all ranks as micro-batches, whatever each rank evicts.
 
 use remat::autograd::Gradients;
 use remat::device::{DeviceError, cpu};
@@ -26,7 +26,7 @@ enum Net {
     Vit,
     /// A residual net with batch norms, which have running statistics.
     Norms,
-    /// Three layers, of which the data choose one.
+    /// Three layers; the data of a step select the one that runs.
     Branches,
 }
 
@@ -37,7 +37,7 @@ struct Branches([Linear; 3]);
 
 impl Module for Branches {
     fn forward(&mut self, x: &Tensor, mode: Mode) -> Result<Tensor, Error> {
-        // The number of rows chooses: 2 to 4.
+        // The number of rows, 2 to 4, selects the layer.
         self.0[x.shape()[0] - 2].forward(x, mode)
     }
 
@@ -84,7 +84,7 @@ impl Net {
                 Box::new(resnet(runtime, ResNet::Cifar { n: 1 }, 1, [8, 8], 10).unwrap())
             }
             Self::Branches => {
-                // Larger than the smallest buffer.
+                // The parameters of a layer are larger than the smallest message buffer.
                 let layer = || Linear::new(runtime, 16, 40).unwrap();
                 Box::new(Branches([layer(), layer(), layer()]))
             }
@@ -105,7 +105,8 @@ impl Net {
             Self::Mlp | Self::Vit => (floats(&[24, 1, 8, 8]), 24, 10),
             Self::Norms => (floats(&[4, 1, 8, 8]), 4, 10),
             Self::Branches => {
-                // In step 2 no part uses the last branch, and in most steps some part does not.
+                // In step 2, no part uses the last layer. In most other steps, some part does not
+                // use it.
                 let rows = 2 + (step * 7 + part * 5) % if step == 2 { 2 } else { 3 };
                 (floats(&[rows, 16]), rows, 4)
             }
@@ -223,8 +224,8 @@ fn on_ranks(case: Case, buffer: usize, own: Vec<Own>) -> Vec<Found> {
     ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
 }
 
-/// Each net with each number of ranks, rule and way at least once, and each rank under a budget,
-/// policy and plan of its own.
+/// Each net with each number of ranks, each rule and each way of updating at least once. Each rank
+/// has its own budget, policy and plan.
 #[test]
 fn ranks_have_the_bits_of_one_rank_with_micro_batches() {
     let policies: Vec<PolicyKind> = PolicyKind::all().collect();
@@ -235,7 +236,7 @@ fn ranks_have_the_bits_of_one_rank_with_micro_batches() {
         let case = Case {
             net: NETS[number as usize % NETS.len()],
             rule: numbers.below(3),
-            // In order of part and rank the sums have the bits of the reference with one part only.
+            // The sums have the bits of the reference only if each rank has one part.
             parts: 1,
             way: numbers.below(4),
         };
@@ -259,7 +260,7 @@ fn ranks_have_the_bits_of_one_rank_with_micro_batches() {
         let found = on_ranks(case, buffer, own.clone());
         let what = format!("{number}: {case:?} with {own:?}, {buffer} B");
         if let Some(failed) = found.iter().find_map(|found| found.as_ref().err()) {
-            // Where one rank fails, all do.
+            // If one rank fails, all ranks fail.
             assert!(failed.contains("memory") || failed.contains("has left"), "{what}: {failed}");
             assert!(found.iter().all(Result::is_err), "{what}: {found:?}");
             out_of_memory += 1;
@@ -342,7 +343,8 @@ impl CustomOp for FailsOnce {
     }
 }
 
-/// A step that fails on one rank is made on no rank, if updates are all or none. All ranks go on.
+/// With `all_or_none`, a step that fails on one rank changes no parameter on any rank. All ranks go
+/// on.
 #[test]
 fn a_failed_step_is_failed_on_all_ranks() {
     let train = |ranks: Ranks| {
@@ -380,8 +382,8 @@ fn a_failed_step_is_failed_on_all_ranks() {
     assert!(all[0][1] == all[0][2] && all[0][2] != all[0][3]);
 }
 
-/// An update that fails for lack of memory on one rank alone is made on no rank, if updates are all
-/// or none. Training goes on, and the ranks never differ.
+/// With `all_or_none`, an update that fails for lack of memory on one rank is made on no rank.
+/// Training goes on, and the parameters of the ranks never differ.
 #[test]
 fn an_update_without_memory_on_one_rank_is_made_on_none() {
     let train = |ranks: Ranks, budget: u64| {
@@ -392,7 +394,7 @@ fn an_update_without_memory_on_one_rank_is_made_on_none() {
         optimizer.all_or_none = true;
         let (mut after, mut failures) = (Vec::new(), Vec::new());
         for step in 0..5 {
-            // A second handle on each parameter: the update needs a copy of the old value.
+            // A second handle on each parameter makes the update copy the old value.
             let held: Vec<Tensor> = match step % 2 {
                 0 => Vec::new(),
                 _ => parameters(&mut net).map(|(_, parameter)| parameter.clone()).collect(),

@@ -1,6 +1,6 @@
-//! Duties of the engine beside a command hold on every path. A loop that runs by plan, under a
-//! window, recorded or learned from is told, counted, limited, cancelled and warned like a plain
-//! one.
+//! Duties of the engine beside running commands hold on every path. A loop may run by plan, under a
+//! window, recorded, or while its steps are learned. Its failures, counters, limits, cancellation
+//! and warnings are those of a plain loop.
 //!
 //! `docs/design.md` lists the duties.
 
@@ -32,7 +32,7 @@ enum Path {
 
 const PATHS: [Path; 4] = [Path::Plan, Path::Window, Path::Recorded, Path::Learned];
 
-/// Recorder that throws everything away.
+/// Recorder that discards all entries.
 #[derive(Debug)]
 struct Nowhere;
 
@@ -86,7 +86,7 @@ impl Listener for Heard {
     }
 }
 
-/// Custom op that passes its input on. It first waits, or it fails.
+/// Custom op that copies its input, after a wait, or that fails.
 #[derive(Debug)]
 struct Pass {
     fails: bool,
@@ -256,8 +256,8 @@ fn peak() -> u64 {
     run(Path::Plain, builder, |_| Deed::Nothing).unwrap().1.peak_bytes
 }
 
-/// Runs loops with `deed` in one turn each, so that it comes while plans are prepared, entered and
-/// followed.
+/// Runs loops that each have `deed` in one turn, so that `deed` comes while plans are prepared,
+/// entered and followed.
 fn at_each_turn(deed: Deed, budget: u64) {
     say_nothing_of_what_is_on_purpose();
     let mut planned = 0;
@@ -302,7 +302,8 @@ fn settings_hold_at_once() {
     at_each_turn(Deed::Budget(10), 4 * peak);
 }
 
-/// A plan takes its whole block at once, which may be more than the steps ever had in use.
+/// A plan takes its whole block at once. The block may be larger than the bytes that steps without
+/// a plan ever had in use.
 #[test]
 fn a_threshold_holds_by_plan() {
     let peak = peak();
@@ -319,7 +320,7 @@ fn a_threshold_holds_by_plan() {
     }
 }
 
-/// Budgets in which steps recompute, by plan and without.
+/// Budgets in which steps recompute, with plans and without.
 #[test]
 fn recomputing_steps_can_be_cancelled_limited_and_warned_of() {
     let peak = peak();

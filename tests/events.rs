@@ -319,10 +319,10 @@ fn every_event_is_told_in_order_and_counted() {
     history_that_grows(&mut told);
     a_schedule(&mut told);
     settings_that_change(&mut told);
-    // Only a driver that replays a plan tells this event: `tests/plans.rs`.
+    // Only a driver that runs a step by plan sends this event; `tests/plans.rs` tests it.
     told.events.insert("DidReplay".to_owned());
     assert_eq!(told.events, variants("Event"));
-    // Only a new evictor is told of what was evicted before it came.
+    // Only a new evictor receives events about storages that were evicted before it was set.
     told.causes.insert("Before".to_owned());
     assert_eq!(told.causes, variants("Cause"));
 }
@@ -422,8 +422,8 @@ fn settings_that_change(told: &mut Told) {
     assert!(set.eq(&[100, 256].map(|bytes| Event::DidSetBudget { bytes })));
 }
 
-/// Values each made from the two before, of which only the last is held. Regenerating it needs a
-/// schedule.
+/// Each value is made from the two previous values, and only the last value is held. Regenerating
+/// the last value needs a schedule.
 fn a_schedule(told: &mut Told) {
     told.check(lru(5 * GRANULE), |engine| {
         let mut rungs = vec![engine.put(Bytes::of(16, 1)), engine.put(Bytes::of(16, 2))];
@@ -438,7 +438,7 @@ fn a_schedule(told: &mut Told) {
     });
 }
 
-/// Evictor that evicts by `lru`, and keeps the events it asked for.
+/// Evictor that evicts by `lru`, and keeps the events that it selects.
 #[derive(Debug)]
 struct Choosy {
     lru: Box<dyn Evictor>,
@@ -496,7 +496,7 @@ fn an_evictor_hears_what_it_wants_and_nothing_else() {
         assert!(kinds.iter().all(|&kind| all.iter().any(|event| kind_of(event) == kind)));
         all.retain(|event| chosen().any(|kind| kind == kind_of(event)));
         assert_eq!(std::mem::take(&mut *told.lock().unwrap()), all, "{hears:?}");
-        // A new evictor is also told of what was evicted before it came.
+        // A new evictor also receives the storages that were evicted before it was set.
         let x = engine.put(Bytes::of(16, 1));
         engine.drop_now(x).unwrap();
         told.lock().unwrap().clear();

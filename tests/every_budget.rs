@@ -1,6 +1,6 @@
-//! Training under many budgets and policies ends with the same bits. This is a crate of its own, so
-//! that no other test is built in release for it: `cargo test --release --test every_budget --
-//! --ignored`.
+//! Training under many budgets and policies ends with the same bits. The test is a separate crate,
+//! so that running it in release builds no other test:
+//! `cargo test --release --test every_budget -- --ignored`.
 
 mod common;
 

@@ -9,8 +9,8 @@ fn split(run: u32, how: Broken) -> Toy {
     Toy::Break { bytes: vec![64, 64, 64], salt: 1, run, how }
 }
 
-/// Regression: a failed rerun may leave half an output behind. A resident sibling had been
-/// overwritten and was read later with wrong bits.
+/// Regression: a failed rerun may write half an output. An output of the same op that was still
+/// resident was overwritten, and was read later with wrong bits.
 #[test]
 fn a_run_that_fails_does_not_damage_the_siblings_it_found_in_place() {
     for how in [Broken::Fails, Broken::Panics] {
@@ -29,8 +29,8 @@ fn a_run_that_fails_does_not_damage_the_siblings_it_found_in_place() {
     }
 }
 
-/// Regression: the report of the failed request named all storages in memory, among them one whose
-/// op was being run. That was a panic instead of an error.
+/// Regression: the report of a failed request named all storages in memory. If one of them was an
+/// output of the running op, the report panicked.
 #[test]
 fn running_out_of_memory_beside_a_resident_sibling_is_an_error() {
     let mut engine = engine(256);
@@ -47,8 +47,8 @@ fn running_out_of_memory_beside_a_resident_sibling_is_an_error() {
     engine.check();
 }
 
-/// An update first regenerates the values that need the old one. If that fails and loses an input
-/// of the update, the update is not made.
+/// An update first regenerates the values that need the old value. If a regeneration fails, and an
+/// input of the update is lost, the update is not made.
 #[test]
 fn an_update_whose_input_is_lost_to_a_failed_run_is_not_made() {
     let mut engine = engine(1 << 16);
@@ -66,7 +66,7 @@ fn an_update_whose_input_is_lost_to_a_failed_run_is_not_made() {
     engine.get(y).unwrap();
 }
 
-/// Regression: an op that could not be issued took the failure before it along.
+/// Regression: when an op could not be issued, an earlier unreported failure was lost.
 #[test]
 fn a_failure_waits_until_somebody_is_told() {
     let mut engine = engine(1 << 16);
@@ -80,8 +80,8 @@ fn a_failure_waits_until_somebody_is_told() {
     assert!(engine.take_failure().is_none());
 }
 
-/// Regression: a cancelled command was taken for one cancelled before it, and its failure was never
-/// told.
+/// Regression: a cancelled command was mistaken for an earlier cancelled command, and its failure
+/// was never reported.
 #[test]
 fn a_failure_that_looks_like_an_earlier_one_is_told_all_the_same() {
     let mut engine = engine(1 << 16);
@@ -98,14 +98,14 @@ fn a_failure_that_looks_like_an_earlier_one_is_told_all_the_same() {
     let second = engine.take_failure().expect("it is another one");
     assert_eq!((first.to_string(), error.key()), (second.to_string(), second.key()));
     assert_ne!(first.key(), second.key());
-    // Values lost to the first failure are no news, whichever command finds them.
+    // A value that was lost to the first failure causes no new failure, whichever command reads it.
     let known = engine.commit(lost).unwrap_err();
     assert_eq!(known.key(), first.key());
     engine.fail(known);
     assert!(engine.take_failure().is_none());
 }
 
-/// The key of an error tells users whether they have heard of the failure before.
+/// By the key of an error, users know whether the failure was reported before.
 #[test]
 fn all_outputs_lost_to_a_failure_carry_its_key() {
     let mut engine = engine(1 << 16);

@@ -1,6 +1,6 @@
 //! Gradients of every op, and gradients of gradients, agree with central differences. No bit of
-//! them changes when memory is short. The walks go through the registry, so a new op is included by
-//! its samples.
+//! them changes when memory is short. The tests go through the registry of ops, so a new op is
+//! tested as soon as it has samples.
 
 use crate::common::device::{Target, targets};
 use crate::common::walk::{Case, H, Pass, constant_inputs};
@@ -18,7 +18,8 @@ const MISSING: [&str; 4] = ["accumulate", "adamw", "lion", "sgd_momentum"];
 /// Number of samples of each op that are compared with differences.
 const SAMPLES: usize = 20;
 
-/// Number of elements of each operand that are moved alone. All are moved together, too.
+/// Number of elements of each operand that are changed one at a time. All elements are also changed
+/// together.
 const MOVED: usize = 6;
 
 fn start(target: Target) -> Runtime {
@@ -40,8 +41,8 @@ fn moved(hosts: &[HostTensor], by: &[Option<Vec<f32>>]) -> Vec<HostTensor> {
     each.collect()
 }
 
-/// Checks the gradients of order `order` by differences of the values of the order before. Returns
-/// whether any gradient is not zero.
+/// Checks the gradients of order `order` by differences of the values of the previous order.
+/// Returns whether any gradient is not zero.
 fn check(runtime: &Runtime, case: &Case, order: usize) -> Result<bool, Error> {
     let hosts = case.hosts();
     let mut pass = Pass::start(runtime, case, &hosts)?;
@@ -147,8 +148,8 @@ fn gradients_of_gradients_are_what_differences_say() {
         println!("second order: {}", names(&curved));
         println!("zero: {}", names(&straight));
         for op in straight {
-            // A zero second gradient is not for want of samples: such an op is flat, or straight
-            // apart from kinks.
+            // If all second gradients of an op are zero, the reason is not a lack of samples: the
+            // op is constant, or linear apart from kinks.
             let is_flat = !check_op(&runtime, &op, 1);
             let cases = Case::small(&op, SAMPLES);
             assert!(is_flat || cases.iter().all(|case| doubles(&runtime, case)), "{}", op.name());
@@ -199,8 +200,8 @@ fn running_statistics_are_constants_to_the_gradient() {
     assert!(tape.backward(&running).unwrap().get(&x).is_none());
 }
 
-/// The third order comes through the statistics of the batch, which the gradient's op takes as
-/// inputs.
+/// The third derivative exists only through the statistics of the batch, which are inputs of the
+/// gradient's op.
 #[test]
 fn batch_norm_has_a_third_order() {
     for target in targets() {
@@ -309,8 +310,8 @@ fn gradients_have_the_same_bits_under_every_budget() {
                 |case: &Case| Pass::start(&plenty, case, &case.hosts()).unwrap().values.len();
             let is_flat = expected.len() == cases.iter().map(outputs).sum::<usize>();
             drop(plenty);
-            // The scratch of one case on a GPU may exceed everything else, so the budget has room
-            // for each case alone.
+            // On a GPU, the workspace of one case may be larger than all tensors, so the budget is
+            // at least the peak of each case alone.
             let least = if target == Target::Cpu { 0 } else { largest(target, &cases) };
             for (share, policy) in settings {
                 let part = (stats.peak_bytes as f64 * share) as u64;
@@ -320,7 +321,8 @@ fn gradients_have_the_same_bits_under_every_budget() {
                     .unwrap_or_else(|e| panic!("{} at {share}: {e}", op.name()));
                 assert!(stats.peak_bytes <= budget, "{}", op.name());
                 let is_short = stats.evictions > 0 && stats.recomputed_ops > 0;
-                // An op whose cases have no gradient reads nothing again.
+                // If the cases of an op have no gradient, no value is read again, so nothing needs
+                // to be recomputed.
                 let may_do = is_flat || budget > part;
                 assert!(is_short || may_do, "{} at {share}: {stats:?}", op.name());
                 evictions += stats.evictions;

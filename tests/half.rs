@@ -148,7 +148,8 @@ const MODULES: &[(&str, Make, &[usize])] = &[
     ("block", |rt| Ok(Box::new(TransformerBlock::new(rt, 4, 2)?.causal())), &[2, 3, 4]),
     ("lstm_cell", |rt| Ok(Box::new(LstmCell::new(rt, 3, 4)?)), &[2, 3]),
     ("gru_cell", |rt| Ok(Box::new(GruCell::new(rt, 3, 4)?)), &[2, 3]),
-    // The sequence runs in two pieces, each of which begins where the other ended.
+    // The sequence runs in two pieces. The second piece begins with the state at the end of the
+    // first.
     ("lstm", |rt| Ok(Box::new(Lstm::new(rt, 3, 4, 2)?)), &[2, 70, 3]),
     ("gru", |rt| Ok(Box::new(Gru::new(rt, 3, 4, 2)?)), &[2, 70, 3]),
     ("mlp", |rt| Ok(Box::new(mlp(rt, 12, &[8], 3)?)), &[2, 1, 3, 4]),

@@ -1,8 +1,8 @@
 //! Memory that kernels take beside the budget.
 //!
-//! An op may use its operands and the workspace it asked for. Beside them there is a fixed packing
-//! buffer per thread for matrix products, and a little for handing work around. So no shape makes
-//! the process larger than the budget says.
+//! An op may use its operands and the workspace that it requested. In addition, each thread has a
+//! packing buffer of fixed size for matrix products, and a few bytes distribute work among threads.
+//! Therefore no shape makes the process exceed the budget by more.
 
 #[path = "common/counting.rs"]
 mod counting;
@@ -87,7 +87,8 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
             };
             (peak > allowed || times > 0).then(text)
         };
-        // The first run may allocate things that stay, such as code for a GPU.
+        // The first run may allocate memory that stays allocated, such as code for a GPU. Only the
+        // second run counts.
         excess().and_then(|_| excess())
     }
 }
@@ -107,7 +108,7 @@ fn check<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>, samples: &[Sam
     assert!(over.is_empty(), "{what}: too much on the heap:\n{}", over.join("\n"));
 }
 
-/// A single test, so that nothing else allocates meanwhile.
+/// All checks are in a single test, so that no other test allocates at the same time.
 #[test]
 fn kernels_take_no_memory_that_grows_with_the_shapes() {
     let samples = samples();
@@ -171,7 +172,7 @@ fn gpu_allocations() -> impl Fn() -> usize {
     }
 }
 
-/// Checks the workspaces of the cpu, which come out of the budget, against the operands.
+/// Compares the workspaces of the cpu, which count towards the budget, with the operands.
 ///
 /// Convolutions pack whole strips of images, and have a test of their own.
 fn scratch_is_a_small_part_of_the_operands(samples: &[Sample]) {

@@ -1,4 +1,4 @@
-//! Memory of a run as its recording has it: bytes in use after each command, evictions and
+//! Memory of a run, as read from its recording: bytes in use after each command, evictions and
 //! regenerations.
 
 use crate::common::training::Shared;
@@ -86,7 +86,8 @@ impl Watched {
 
     /// Compares all counters with the recording.
     fn check(mut self, what: &str, is_done: bool) -> History {
-        // This command deletes the dropped handles now, not whenever the worker finds them.
+        // This command makes the worker delete the dropped handles now, and not at an unknown later
+        // time.
         self.look(Ok(())).unwrap();
         let trace = self.kept.trace();
         let history = trace.history().unwrap();
@@ -170,8 +171,8 @@ fn train(watched: &mut Watched, net: Net, batch: usize, steps: usize) -> Result<
     Ok(())
 }
 
-/// Runs a chain of single ops, with evictions and reads. Between two looks there are only one
-/// command and deletions.
+/// Runs a chain of single ops, with evictions and reads. Between two comparisons of the counters,
+/// there are only one command and deletions.
 fn single_ops(watched: &mut Watched) -> Result<(), Error> {
     let runtime = watched.runtime.clone();
     let mut state = watched.look(runtime.put_leaf(HostTensor::f32([512], vec![0.5; 512])?))?;
@@ -270,7 +271,7 @@ fn the_history_of_single_ops_is_what_was_in_use_after_each() {
     }
 }
 
-/// A put that found no room is not resident and costs nothing until its value is read.
+/// A put for which memory was short is not resident, and costs nothing until its value is read.
 #[test]
 fn a_deferred_put_is_drawn_when_it_is_made() {
     let mut watched = Watched::new(Runtime::builder().budget(4096).min_evict_bytes(1), cpu);
@@ -320,7 +321,7 @@ fn events_during_a_command_are_recorded_before_it() {
     assert_eq!(told[..4], expected);
     let back = told.iter().position(|line| *line == format!("regenerate {x}: 4096")).unwrap();
     assert!(told[back - 1].starts_with("evict ") && told[back + 1].starts_with("get "), "{told:?}");
-    // The question that waits for everything is recorded when it comes.
+    // A query that waits for all earlier commands is recorded at its position.
     assert_eq!(told[told.len() - 2..], [format!("del {z}: 2048"), "sync: 2048".to_owned()]);
 }
 

@@ -1,5 +1,5 @@
-//! An update in place never changes what other handles see. Handles and views of the old value keep
-//! it. A value made from the old value is never recomputed from the new one.
+//! An update in place never changes the value of other handles. Other handles and views of the old
+//! value keep the old value. A value made from the old value is never recomputed from the new one.
 
 use crate::common::toy::{Bytes, GRANULE, Toy, ToyEngine, compute, engine, mix, update};
 use remat::Error;
@@ -75,8 +75,8 @@ fn a_dependent_that_does_not_fit_now_keeps_the_old_value() {
     assert!(engine.drop_now(wide).unwrap());
     let leaf = one(&mut engine, mix(16, 3), &[]);
     engine.commit(leaf).unwrap();
-    // The wide value needs 6 granules beside the parameter, the leaf and the gradient: one too
-    // many.
+    // The wide value needs 6 granules beside the parameter, the leaf and the gradient, which is one
+    // granule too many.
     let g = engine.put(Bytes::of(16, 4));
     let grad = read(&mut engine, g);
     let new = one(&mut engine, update(5), &[w, g]);
@@ -144,7 +144,7 @@ fn an_update_of_a_part_leaves_the_whole() {
     }
 }
 
-/// The kernel would write its output while it still reads the input elsewhere.
+/// The kernel would overwrite the input while it still reads the input through another operand.
 #[test]
 fn an_input_that_is_also_read_is_copied() {
     let mut engine = engine(1 << 12);

@@ -1,4 +1,4 @@
-//! Allocator that counts the bytes that live on the heap.
+//! Allocator that counts the live bytes of the heap.
 
 // Each test that counts uses a part of this module.
 #![allow(dead_code)]

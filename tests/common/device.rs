@@ -34,7 +34,7 @@ pub fn gpu() -> Option<Target> {
     }
 }
 
-/// `None`, and prints the reason: this build has no GPU support.
+/// Returns `None`, and prints the reason: this build has no GPU support.
 #[cfg(not(feature = "cuda"))]
 pub fn gpu() -> Option<Target> {
     println!("skipped on cuda: built without the feature `cuda`");

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 pub enum Fault {
     /// The op asks for more scratch than the memory has.
     NoMemory,
-    /// The call fails before it does anything. A call that cannot return an error works.
+    /// The call fails before it does anything. A call that cannot return an error succeeds.
     Fails,
     /// The call panics before it does anything.
     Panics,
@@ -28,7 +28,7 @@ pub struct Faults {
     watcher: Watcher,
 }
 
-/// Callback that hears what the device is about to do.
+/// Callback that receives each action of the device before it happens.
 #[derive(Default)]
 struct Watcher(Mutex<Option<Watch>>);
 
@@ -61,7 +61,8 @@ impl Faults {
     }
 
     fn tell(&self, doing: Doing) {
-        // The watcher is called outside the lock, since it may make other threads wait for it.
+        // The watcher is called without holding the lock, because other threads may wait for the
+        // watcher.
         let watcher = self.watcher.0.lock().unwrap().take();
         if let Some(mut watcher) = watcher {
             watcher(doing);
@@ -84,7 +85,8 @@ impl Faults {
         *self.plan.lock().unwrap() = Some((when, fault));
     }
 
-    /// Cancels a failure that has not happened yet. Returns whether it has happened.
+    /// Cancels a planned failure that has not happened yet. Returns whether the failure has already
+    /// happened.
     pub fn disarm(&self) -> bool {
         *self.plan.lock().unwrap() = None;
         self.happened.load(Ordering::SeqCst)

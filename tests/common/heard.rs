@@ -25,8 +25,8 @@ impl Heard {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 
-    /// Takes the events since the last call, without runs and uses: evictions, regenerations,
-    /// moves, failures and warnings stay.
+    /// Takes the events since the last call, except runs and uses: only evictions, regenerations,
+    /// moves, failures and warnings.
     pub fn take_story(&self) -> Vec<Event> {
         let is_run = |event: &Event| matches!(event, Event::DidRun { .. } | Event::DidUse { .. });
         self.take().into_iter().filter(|event| !is_run(event)).collect()

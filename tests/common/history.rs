@@ -58,7 +58,7 @@ impl History {
     }
 
     /// Binary tree of `depth` levels, whose leaves are made from the first value. With `by_level`,
-    /// all leaves are made first; without, depth first.
+    /// all leaves are made first. Without `by_level`, values are made depth first.
     pub fn tree(depth: u32, by_level: bool) -> Self {
         let mut sources = vec![vec![]];
         if by_level {
@@ -153,8 +153,8 @@ pub struct Evicted {
 }
 
 impl Evicted {
-    /// Engine with `room` granules free for regenerating the last value; the rest of the memory is
-    /// a leaf.
+    /// Engine with `room` free granules for regenerating the last value. A leaf fills the rest of
+    /// the memory.
     pub fn new(
         history: &History,
         room: usize,
@@ -197,8 +197,8 @@ impl Evicted {
         Self { engine, last, bits }
     }
 
-    /// Reads the last value, and checks its bits. Returns the number of recomputed ops, also beside
-    /// an error.
+    /// Reads the last value, and checks its bits. Returns the number of recomputed ops, also
+    /// together with an error.
     pub fn read(&mut self) -> Result<u64, (Error, u64)> {
         let before = self.engine.stats().recomputed_ops;
         let read = self.engine.get(self.last);

@@ -1,4 +1,4 @@
-//! Small network that learns, through the public interface, for tests of training.
+//! Small network that is trained through the public interface, for tests of training.
 
 use super::faulty::{Faults, Faulty};
 use remat::autograd::Tape;

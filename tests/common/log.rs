@@ -11,7 +11,7 @@ use tracing::{Event, Metadata, Subscriber};
 pub struct Log(Arc<Mutex<Vec<String>>>);
 
 impl Log {
-    /// Runs `body` and keeps the lines of this thread meanwhile.
+    /// Runs `body`, and keeps the lines that this thread logs in the meantime.
     pub fn during<R>(&self, body: impl FnOnce() -> R) -> R {
         tracing::subscriber::with_default(self.clone(), body)
     }

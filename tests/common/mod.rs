@@ -23,8 +23,8 @@ pub mod walk;
 
 use proptest::test_runner::{Config, RngSeed};
 
-/// Configuration of `n` cases, the same in each run. `PROPTEST_CASES` asks for another number, of
-/// other cases.
+/// Configuration of `n` cases, the same in each run. If the environment variable `PROPTEST_CASES`
+/// is set, that number of other cases is drawn.
 pub fn cases(n: u32) -> Config {
     let given = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok());
     let defaults = Config::default();
@@ -41,8 +41,8 @@ pub fn cases(n: u32) -> Config {
     }
 }
 
-/// Cells of a grid of tests that takes long: one in `one_in`. All cells if `REMAT_ALL_CELLS` is
-/// set, as `.ci/release` does.
+/// Cells of a grid of slow tests: one of every `one_in` cells, or all cells if `REMAT_ALL_CELLS` is
+/// set. `.ci/release` sets it.
 pub fn cells<T>(all: impl IntoIterator<Item = T>, one_in: usize) -> impl Iterator<Item = T> {
     let is_whole = std::env::var_os("REMAT_ALL_CELLS").is_some();
     all.into_iter().step_by(if is_whole { 1 } else { one_in })
@@ -59,7 +59,7 @@ pub fn say_nothing_of_what_is_on_purpose() {
     }));
 }
 
-/// Text of a failure, without the figures of how full the memory was.
+/// Text of a failure, without the numbers of bytes in use and free.
 pub fn kind(error: &remat::Error) -> String {
     match error {
         remat::Error::OutOfMemory(e) => format!("out of memory: {} wants {}", e.op, e.wanted),

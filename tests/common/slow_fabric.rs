@@ -4,8 +4,8 @@ use remat::unstable::collective::{Fabric, FabricError};
 use remat::unstable::lab::Network;
 use std::time::{Duration, Instant};
 
-/// Fabric that takes as long for a call as a network for its messages. A call sends a message to
-/// each other rank.
+/// Fabric whose calls take as long as a network would take for their messages. A call sends a
+/// message to each other rank.
 #[derive(Debug)]
 pub struct Slow<F> {
     pub fabric: F,
@@ -19,7 +19,8 @@ impl<F: Fabric> Slow<F> {
         let others = (self.fabric.size() - 1) as f64;
         let seconds = others * (latency + bytes as f64 / bytes_per_second);
         let end = Instant::now() + Duration::from_secs_f64(seconds);
-        // A sleeping thread wakes up late.
+        // A sleeping thread wakes up late, so the sleep ends early and the thread spins for the
+        // rest.
         let early = Duration::from_micros(200);
         std::thread::sleep(end.saturating_duration_since(Instant::now() + early));
         while Instant::now() < end {

@@ -1,9 +1,9 @@
-//! Stream of ops that PyTorch's dispatcher sends while an ordinary eager loop trains. No PyTorch
-//! runs.
+//! Stream of ops that PyTorch's dispatcher sends while an ordinary eager loop trains. This module
+//! imitates the stream without PyTorch.
 //!
 //! A tensor is a storage, with the value that the storage holds between two writes. An in-place
-//! write makes a new value from the old value, and deletes the old one. So no parameter is updated:
-//! each step makes new ones.
+//! write makes a new value from the old value, and deletes the old one. So no parameter is updated
+//! in place: each step makes new parameters.
 //!
 //! Autograd holds the values that its backward ops read. The mark of a step comes when the
 //! optimizer is done, and the loss is read after the mark. Gradients are freed when the next step
@@ -151,7 +151,7 @@ impl Torch {
         self.sent.push(Command::Del(TensorId(target.0.value.replace(made))));
     }
 
-    /// Puts a leaf of `bytes` bytes, which no op can recompute.
+    /// Uploads a leaf of `bytes` bytes, which no op can recompute.
     pub fn there(&mut self, bytes: usize) -> T {
         self.bury();
         let tensor = TensorId(self.next);

@@ -1,8 +1,8 @@
-//! Device of bytes in a `Vec`, and ops that mix bytes: all that is needed to drive an engine.
+//! Device whose memory is a `Vec` of bytes, with ops that mix bytes. An engine needs nothing else.
 //!
 //! Every output byte of an op depends on all input bytes and on the op's parameters. A wrong
-//! recomputation anywhere therefore shows in every later value. The device also checks that the
-//! bytes it is told to read are still as they were written.
+//! recomputation anywhere therefore changes every later value. The device also checks that bytes
+//! which it reads were not changed since they were written.
 
 use remat::device::{Call, Device, DeviceError, Memory, Place, Reading, Took};
 use remat::evict::Evictor;
@@ -52,8 +52,8 @@ pub enum Toy {
     /// `(x..) -> (x' of the first `targets` inputs in place, and a fresh output of `fresh` bytes,
     /// if any)`.
     Update { targets: usize, fresh: Option<usize>, salt: u64 },
-    /// `(x..) -> (y..)`: fails in run number `run` (the first is 1), with nonsense in its outputs.
-    /// Other runs are like a `Split`.
+    /// `(x..) -> (y..)`: fails in run number `run` (the first is 1), and leaves invalid bytes in
+    /// its outputs. Other runs are those of a `Split`.
     Break { bytes: Vec<usize>, salt: u64, run: u32, how: Broken },
     /// `(x) -> (view)`: `len` entries of the first dimension, from `start` on.
     Slice { start: usize, len: usize },
@@ -216,7 +216,7 @@ pub fn packed(storage: &[u8], layout: &Layout) -> Vec<u8> {
 pub struct Watch {
     /// Uploads and runs so far, failed runs included.
     pub runs: AtomicU64,
-    /// Messages of the calls that the device must never get.
+    /// Messages about calls that the device must never get.
     violations: Mutex<Vec<String>>,
     /// Hash of everything that the device was told so far.
     pub history: AtomicU64,
@@ -235,8 +235,8 @@ impl Watch {
         self.history.store(spread(before ^ spread(what) ^ place), Ordering::Relaxed);
     }
 
-    /// Panics if the device was told to read changed bytes, or to write where it must not. The
-    /// device itself cannot panic for that, since its panics are caught.
+    /// Panics if the engine made the device read changed bytes, or write where it must not. The
+    /// device itself cannot panic in such a call, because the engine catches panics of devices.
     pub fn check(&self) {
         assert_eq!(*self.violations.lock().unwrap(), Vec::<String>::new());
     }
@@ -262,9 +262,9 @@ pub struct ToyDevice {
     once: u64,
     /// Salt of a `Break` op -> number of its runs so far.
     breaks: HashMap<u64, u32>,
-    /// Runs whose times were not told yet: number and seconds.
+    /// Runs whose times were not reported yet: number and seconds.
     late: VecDeque<(u64, f64)>,
-    /// Values whose reading has not ended, and the number of times each was asked for.
+    /// Values whose reading has not ended, and the number of times each was requested.
     reads: VecDeque<(Bytes, u32)>,
     pub watch: Arc<Watch>,
 }
@@ -277,7 +277,7 @@ impl ToyDevice {
 
     pub fn watched(bytes: u64, watch: Arc<Watch>) -> Self {
         Self {
-            // Bytes that no value left there.
+            // Initial bytes, which no value has written.
             memory: vec![0x5a; bytes as usize],
             granularity: GRANULE,
             written: BTreeMap::new(),
@@ -324,7 +324,8 @@ impl ToyDevice {
         }
     }
 
-    /// Packed elements of a tensor. Notes a violation if its bytes are not as they were written.
+    /// Packed elements of a tensor. Notes a violation if the tensor's bytes were changed since they
+    /// were written.
     fn value(&self, place: &Place) -> Vec<u8> {
         let span = place.layout.span() as u64;
         if place.layout.elements() > 0 {

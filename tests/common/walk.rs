@@ -11,8 +11,8 @@ use remat::{DType, Dims, Error, HostTensor, Layout, Runtime, Tensor};
 /// * H`.
 pub const H: f32 = 1.0 / 128.0;
 
-/// Least distance between two numbers of an input, and so from kinks. Two numbers that each move by
-/// `2 * H` towards each other still differ.
+/// Least distance between two numbers of an input, and thus from kinks of functions such as
+/// `maximum`. Two numbers that each move by `2 * H` towards each other still differ.
 const APART: f32 = 4.5 * H;
 
 /// Least distance of a number from 0.
@@ -184,7 +184,8 @@ fn unrepeated(layout: &Layout) -> Dims {
 /// Numbers in random order, at least [`LEAST`] from 0, whose absolute values differ by at least
 /// [`APART`].
 ///
-/// More than [`FEW`] numbers lie closer together; such a case is not used for differences.
+/// More than [`FEW`] numbers lie closer together. A case with so many numbers is not used for
+/// differences.
 struct Numbers {
     left: Vec<f32>,
     draw: Draw,
@@ -224,15 +225,15 @@ impl Numbers {
     }
 }
 
-/// Run of a case, derived step by step. Each order is the gradient of a weighted sum of the values
-/// of the order before.
+/// Run of a case, differentiated order by order. The values of an order are the gradients of a
+/// weighted sum of the values of the previous order.
 pub struct Pass {
     runtime: Runtime,
     tape: Tape,
     inputs: Vec<Tensor>,
     /// Whether each input is watched.
     watched: Vec<bool>,
-    /// Outputs of the function, or, once derived, the gradient of each input that has one.
+    /// Outputs of the function; after differentiation, the gradient of each input that has one.
     pub values: Vec<Option<Tensor>>,
     order: usize,
 }
@@ -256,7 +257,7 @@ impl Pass {
         Ok(Self { runtime: runtime.clone(), tape, inputs, watched, values, order: 0 })
     }
 
-    /// Derives `times` times, keeping the graph.
+    /// Differentiates `times` times, and keeps the graph.
     pub fn derive(&mut self, times: usize) -> Result<(), Error> {
         for _ in 0..times {
             let loss = self.loss()?;
@@ -268,7 +269,7 @@ impl Pass {
         Ok(())
     }
 
-    /// Derives a last time.
+    /// Differentiates a last time, without keeping the graph.
     pub fn finish(self) -> Result<Vec<Option<Tensor>>, Error> {
         let loss = self.loss()?;
         let Self { tape, inputs, .. } = self;

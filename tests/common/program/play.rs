@@ -15,7 +15,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 enum Value {
     Bytes(Vec<u8>),
-    /// Lost to a failure, which was told in these words.
+    /// Lost to a failure, which was reported with this message.
     Lost(String),
 }
 
@@ -30,9 +30,9 @@ pub(super) struct Held {
 pub struct Played {
     /// Statistics without times.
     pub stats: Stats,
-    /// Hash of everything that the device was told.
+    /// Hash of all calls that the device received.
     pub history: u64,
-    /// Number of failures that were not broken on purpose.
+    /// Number of failures of ops that the program does not break on purpose.
     pub failures: usize,
     /// Number of values that could not be read at the end, for lack of memory.
     pub unread: usize,
@@ -137,7 +137,7 @@ impl Play<'_> {
                 self.execute(command);
                 self.replaced.clear();
             }
-            // A failure of such a command is found when all tensors are read.
+            // A failure of any other command is found when all tensors are read.
             other => self.execute(other),
         }
     }
@@ -209,7 +209,7 @@ impl Play<'_> {
         let engine = self.driver.engine_mut();
         match (failure, value) {
             (None, Value::Bytes(_)) => assert!(!engine.drop_now(key).unwrap(), "a leaf stays"),
-            // The failure was told before. Only a call of the engine itself tells it again.
+            // The failure was reported before. Only a direct call of the engine reports it again.
             (None, Value::Lost(why)) => {
                 assert_eq!(engine.commit(key).expect_err("lost").to_string(), why);
             }
@@ -246,7 +246,7 @@ impl Play<'_> {
         }
         match failure {
             Some(error) if !fits => assert!(matches!(error, Error::Op(_)), "{error}"),
-            // The replacement was skipped: its value was lost before, or there is no room now.
+            // The replacement was skipped: its value was lost before, or memory is short now.
             Some(error) => self.excuse(&error),
             None => assert!(fits && matches!(new, Value::Lost(_))),
         }
@@ -270,7 +270,7 @@ impl Play<'_> {
             if failure.is_none() && !lost {
                 *self.value(call.made) = value;
             }
-            // A target that another update reads was not given away.
+            // The handle of a target that another update reads was not consumed.
             if issue && call.ended().next().is_none() {
                 self.execute(Command::Del(call.inputs[0]));
             }
@@ -335,7 +335,7 @@ impl Play<'_> {
         let told = failure.as_ref().map(Error::to_string);
         match (&failure, &lost_before) {
             (None, None) => self.once += u64::from(matches!(call.op, Toy::Once { .. })),
-            // An op issued on a lost tensor is poisoned without another report.
+            // The outputs of an op that reads a lost tensor are lost, too, without another report.
             (None, Some(why)) => assert!(issue, "{why}"),
             (Some(error), Some(why)) => {
                 assert_eq!(error.to_string(), *why, "the first failure is the one told");
@@ -439,13 +439,13 @@ impl Play<'_> {
         }
     }
 
-    /// Whether the failure is of another op, which could not be run again for this one.
+    /// Whether the failure is of another op, which had to run again to restore an input of this op.
     fn elsewhere(&self, error: &Error) -> bool {
         matches!(error, Error::OutOfMemory(_) | Error::Regeneration(_) | Error::Device(_))
     }
 
     /// Reads a tensor and compares it with the model. Returns `false` if the read failed for a
-    /// reason that may pass.
+    /// temporary reason.
     fn read(&mut self, tensor: TensorId) -> bool {
         self.admit(&Command::Get(tensor));
         let found = self.driver.get(tensor).and_then(|reading| match reading {

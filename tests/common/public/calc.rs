@@ -26,7 +26,7 @@ impl Player<'_> {
         }
     }
 
-    /// Position of a tensor of floats that fits. Puts one of shape `or()` if there is none.
+    /// Position of a tensor of floats that fits. If no tensor fits, puts a new one of shape `or()`.
     pub fn float(
         &mut self,
         pick: Pick,
@@ -302,8 +302,8 @@ impl Player<'_> {
         self.slots.len() - 1
     }
 
-    /// Random numbers. Two threads at once each number their own draws, so that the order of their
-    /// calls does not matter.
+    /// Random numbers. With two threads, each thread numbers its own draws, so that the order of
+    /// the threads' calls does not matter.
     fn random(&self, shape: &[usize], from: From) -> Result<Tensor, Error> {
         if self.program.beside.is_empty() {
             return self.runtime.random(shape, from);

@@ -17,7 +17,8 @@ struct Ready {
 }
 
 impl Player<'_> {
-    /// Fate of the next request in the run that this oracle follows. `None` if it follows no run.
+    /// Fate of the next request in the run that this oracle repeats. `None` if the oracle repeats
+    /// no run.
     fn fate(&mut self) -> Option<Fate> {
         let fates = self.fates.as_mut()?;
         Some(*fates.next().expect("the run that this one follows made the same requests"))
@@ -30,8 +31,8 @@ impl Player<'_> {
         if fate == Some(Fate::Skipped) {
             return self.rename(target);
         }
-        // The old handle is kept only where it may be needed, since a second handle changes what
-        // the engine does.
+        // The old handle is kept only where it may be needed, because a second handle changes how
+        // the engine updates and evicts.
         let old = (fate == Some(Fate::Either)).then(|| self.slots[target].clone());
         let replaced = self.runtime.replace(&mut self.slots[target].tensor, &value.tensor);
         let accepted = self.accept(replaced);
@@ -123,7 +124,7 @@ impl Player<'_> {
         *tensor = packed.expect("any tensor can be packed").swap_remove(0).detach();
     }
 
-    /// Makes the updates one by one, or all as one.
+    /// Makes the updates one by one, or all as one command.
     fn update_now(&mut self, ready: Vec<Ready>, as_one: bool) {
         let mut unknown = Vec::new();
         for Ready { target, velocity, other } in &ready {
@@ -204,7 +205,7 @@ impl Player<'_> {
             let gradients = tape.backward(&loss);
             if let Some(mut gradients) = self.accept(gradients) {
                 let found = watched.iter().filter_map(|&(i, id)| {
-                    // Handles replaced meanwhile no longer name a watched tensor.
+                    // Handles that were replaced in the meantime no longer name a watched tensor.
                     let gradient = gradients.take(&self.slots[i].tensor)?;
                     Some((i, id, gradient))
                 });

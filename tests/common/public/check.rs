@@ -1,5 +1,5 @@
-//! Checks a property of random programs: the same ones in each run, or others if the environment
-//! asks for them.
+//! Checks a property of random programs. Each run has the same programs, unless an environment
+//! variable requests others.
 
 use super::watch;
 use crate::common::cases;
@@ -9,11 +9,11 @@ use proptest::test_runner::{Config, RngSeed, TestError, TestRunner};
 /// Environment variable with the number of other programs.
 const OTHERS: &str = "REMAT_RANDOM_PROGRAMS";
 
-/// Calls `body` with `n` programs, the same in each run. Returns `true` then, since the figures of
-/// these programs are known.
+/// Calls `body` with `n` programs, the same in each run. Returns `true` for these programs, because
+/// their figures are known.
 ///
-/// If `REMAT_RANDOM_PROGRAMS` is set, the programs are others each time: one for each `share`
-/// programs it asks for. The seed is printed; `PROPTEST_RNG_SEED` repeats it.
+/// If `REMAT_RANDOM_PROGRAMS` is set to a number, each run draws other programs: this number
+/// divided by `share`. The seed is printed, and `PROPTEST_RNG_SEED` repeats a run.
 pub fn check<S: Strategy<Value: Clone + Sync>>(
     name: &str,
     n: u32,

@@ -1,4 +1,4 @@
-//! Figures of many runs, which show that the random programs reach what they are meant to reach.
+//! Figures of many runs, which show that the random programs reach enough situations.
 
 use super::verdict::Run;
 use remat::op::Operation as _;
@@ -29,11 +29,11 @@ impl Figures {
         self.failed += u64::from(run.failures > 0);
     }
 
-    /// Fails unless the runs reach enough.
+    /// Fails unless the runs reach enough situations.
     ///
-    /// A fair part must evict, recompute, compact, update in place and fail, and a fair part must
-    /// not fail. Most values must be read. Most numbers must be finite, since one NaN looks like
-    /// another. All ops must run.
+    /// A minimum share of the runs must evict, recompute, compact, update in place and fail, and a
+    /// minimum share must not fail. Most values must be read. Most numbers must be finite, since
+    /// one NaN looks like another. All ops must run.
     pub fn check(&self) {
         let Self { runs, sum, .. } = self;
         let part = |count: u64| count as f64 / *runs as f64;

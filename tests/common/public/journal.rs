@@ -1,7 +1,9 @@
-//! Journal of a runtime's worker: the commands it recorded and the failures it told, in order.
+//! Journal of a runtime's worker: the commands that it recorded and the failures that it reported,
+//! in order.
 //!
-//! A program cannot see whether an update it requested was made or skipped, but the recording says
-//! so. With the recording, the value of every handle is known exactly, whatever failed.
+//! A program cannot see whether a requested update was made or skipped, but the recording says
+//! which. With the recording, the value of every handle is therefore known exactly, whatever
+//! failed.
 
 use remat::Listener;
 use remat::evict::View;
@@ -84,8 +86,8 @@ pub enum Fate {
     Made,
     /// The handle names the old value.
     Skipped,
-    /// A replacement that was reverted if a failure came before the replacement was confirmed. The
-    /// recording does not say which.
+    /// Either made or skipped. A replacement is reverted if a failure comes before its
+    /// confirmation, and the recording does not show this.
     Either,
     Refused,
 }
@@ -136,8 +138,8 @@ pub fn fates(entries: &[Entry], requests: &[Request]) -> Vec<Fate> {
 /// Tensors that may be lost: values that could not be made, and all values made from those.
 pub fn lost(entries: &[Entry]) -> HashSet<TensorId> {
     let mut lost = HashSet::new();
-    // `failed`: a failure since the last command. `update_failed`: one of a series of updates
-    // failed, which may have been given as one.
+    // `failed`: a failure came after the last command. `update_failed`: one update of a series
+    // failed; the series may be a single command.
     let (mut failed, mut update_failed) = (false, false);
     let any_fails = entries.iter().any(|entry| matches!(entry, Entry::Failed));
     for entry in entries {

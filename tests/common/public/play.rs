@@ -10,12 +10,12 @@ use std::collections::HashMap;
 /// Purpose of a run.
 #[derive(Clone, Copy, Debug)]
 pub enum Part<'a> {
-    /// Run under test: all acts are done as the program says.
+    /// Run under test: does all acts of the program.
     Subject,
     /// Run that gives the expected values. Nothing is evicted and nothing fails.
     ///
-    /// Given the fates of another run's requests, by thread, it skips the requests that were
-    /// skipped there.
+    /// With the fates of another run's requests, by thread, the oracle skips the requests that the
+    /// other run skipped.
     Oracle(Option<&'a [Vec<Fate>]>),
 }
 
@@ -28,23 +28,23 @@ pub struct Observed {
     pub held: Vec<TensorId>,
     /// Updates and replacements requested.
     pub requests: Vec<Request>,
-    /// Failures the thread was told of, in order.
+    /// Failures that were reported to the thread, in order.
     pub failures: Vec<Failure>,
-    /// Number of values requested and never waited for. A failure of such a read is not told.
+    /// Number of reads whose result the thread never waited for. Their failures are not reported.
     pub forgotten: usize,
     /// Number of refused calls, whose shapes do not match, and of accepted calls.
     pub refused: usize,
     pub accepted: usize,
 }
 
-/// Failure that a program was told of.
+/// Failure that was reported to a program.
 #[derive(Clone, Debug)]
 pub struct Failure {
     pub heard: Heard,
     pub error: Error,
 }
 
-/// Call that told a failure, with the number of the tensor to be read.
+/// Call that reported a failure, with the number of the tensor to be read.
 #[derive(Clone, Copy, Debug)]
 pub enum Heard {
     Sync,
@@ -84,11 +84,12 @@ pub struct Played {
 /// Runs a program to its end and reads all tensors it holds then. `calm` is called once no more
 /// acts follow.
 ///
-/// Tensors that could not be read are read again after that, in the room the others leave.
+/// Tensors that could not be read are read again after all other handles were dropped, so that more
+/// memory is free.
 ///
 /// # Panics
 ///
-/// If anything of the program is left afterwards, or if the runtime does not go on.
+/// If the program leaves any tensor behind, or if the runtime no longer computes.
 pub fn play(runtime: &Runtime, program: &Program, part: Part<'_>, calm: impl FnOnce()) -> Played {
     let mut players = vec![Player::new(runtime, program, part, 0)];
     if !program.beside.is_empty() {
@@ -115,7 +116,7 @@ pub fn play(runtime: &Runtime, program: &Program, part: Part<'_>, calm: impl FnO
     Played { observed, stats }
 }
 
-/// Failures that were not told yet.
+/// Failures that were not reported yet.
 fn unheard(runtime: &Runtime) -> Vec<Failure> {
     let failures: Vec<Failure> = std::iter::from_fn(|| runtime.sync().err())
         .map(|error| Failure { heard: Heard::Sync, error: alive(error) })
@@ -125,7 +126,7 @@ fn unheard(runtime: &Runtime) -> Vec<Failure> {
     failures
 }
 
-/// Fails unless nothing is left of the program, and the runtime still computes.
+/// Fails if a tensor of the program is left, or if the runtime no longer computes.
 fn goes_on(runtime: &Runtime) {
     let left = runtime.stats().expect("the worker is there");
     let tables = (left.tensors, left.storages, left.paths);

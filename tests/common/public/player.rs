@@ -14,9 +14,9 @@ use std::collections::VecDeque;
 #[derive(Clone, Debug)]
 pub(super) struct Slot {
     pub tensor: Tensor,
-    /// Other tensors whose value may be the right one, in an oracle.
+    /// In an oracle: other tensors whose value may be the right one instead.
     pub others: Vec<Tensor>,
-    /// Whether the value depends on a tensor with several possible values, in an oracle.
+    /// In an oracle: whether the value depends on a tensor with several possible values.
     pub unknown: bool,
 }
 
@@ -75,7 +75,7 @@ impl<'a> Player<'a> {
         self.observed
     }
 
-    /// Puts a few tensors that both players hold from the start.
+    /// Uploads a few tensors that both players hold from the start.
     pub fn share(&mut self, other: &mut Self) {
         for (seed, shape) in [(1, vec![8]), (2, vec![4, 8]), (3, vec![2, 3, 6, 5])] {
             let tensor = self.put(&Data { shape, seed }, false);
@@ -240,8 +240,8 @@ impl Player<'_> {
         value.inspect_err(|error| self.failed(Heard::Get(tensor.id()), error))
     }
 
-    /// Reads a tensor, and again if that fails, since the first error may be another tensor's
-    /// failure.
+    /// Reads a tensor. If the read fails, reads again, because the first error may report the
+    /// failure of another tensor.
     fn read(&mut self, i: usize) -> Result<Value, Error> {
         let runtime = self.runtime;
         let slot = &self.slots[i];
@@ -277,8 +277,8 @@ impl Player<'_> {
         }
     }
 
-    /// Reads again all tensors that could not be read, until none of them can be. Each handle is
-    /// dropped once its value is known, which leaves room for the rest.
+    /// Repeats the reads that failed, until none of them succeeds any more. Each handle is dropped
+    /// when its value is known, so that memory is free for the other reads.
     pub fn read_again(&mut self) {
         let mut left: Vec<(usize, Slot)> = std::mem::take(&mut self.slots)
             .into_iter()

@@ -2,18 +2,19 @@
 
 use remat::unstable::ops::{Binary, Reduction, Unary};
 
-/// Choice of a tensor: counted back from the newest one, modulo the number of tensors that fit. If
-/// none fits, a new one is put.
+/// Choice of a tensor: counted back from the newest tensor, modulo the number of tensors that fit.
+/// If no tensor fits, a new one is uploaded.
 pub type Pick = usize;
 
 /// Acts of one thread, or of two threads at once.
 #[derive(Clone, Debug)]
 pub struct Program {
     pub acts: Vec<Act>,
-    /// Acts of a second thread on the same runtime. Mostly empty, and then there is no second
-    /// thread.
+    /// Acts of a second thread on the same runtime. Without acts, there is no second thread; most
+    /// programs have none.
     pub beside: Vec<Act>,
-    /// Most elements of a tensor. Calculations that would make a larger one are left out.
+    /// Maximum number of elements of a tensor. Calculations that would make a larger tensor are
+    /// left out.
     pub most_elements: usize,
     /// Whether [`Act::Cancel`] has an effect. Which command it stops depends on time.
     pub cancels: bool,
@@ -63,7 +64,7 @@ pub struct Update {
     pub target: Pick,
     /// Gradient, or the value to add.
     pub other: Pick,
-    /// Velocity of an optimizer step. Without one, `other` is just added.
+    /// Velocity of an optimizer step. Without a velocity, the update only adds `other`.
     pub velocity: Option<Pick>,
 }
 
@@ -219,8 +220,8 @@ pub enum Calc {
         x: Pick,
         p: f32,
     },
-    /// Any op of the registry, drawn with this seed, on small operands. Tensors that exist are used
-    /// where they fit.
+    /// Any op of the registry, drawn with this seed, on small operands. Existing tensors are
+    /// operands where they fit.
     Sample {
         op: usize,
         seed: u64,

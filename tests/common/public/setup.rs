@@ -17,7 +17,7 @@ pub struct Setup {
     pub regeneration_limit: Option<f64>,
     pub recompute_limit: Option<f64>,
     pub threads: usize,
-    /// Seed of the policy and of random ops. This one does change the bits.
+    /// Seed of the policy and of random ops. Unlike all other settings, the seed changes the bits.
     pub seed: u64,
 }
 
@@ -59,8 +59,8 @@ impl Setup {
         if let Some(threshold) = self.threshold {
             builder = builder.eviction_threshold(threshold);
         }
-        // Two of three setups verify recomputed values: right values must never be taken for wrong
-        // ones.
+        // Two of three setups verify recomputed values, to test that the verification never reports
+        // right values.
         if let Some(share) = [None, Some(1.0), Some(0.25)][(self.seed % 3) as usize] {
             builder = builder.verify_recomputed(share);
         }
@@ -80,7 +80,7 @@ impl Setup {
 impl Shares {
     /// Settings for a program whose peak is `peak` bytes.
     pub fn of(&self, peak: u64) -> Setup {
-        // The check that the runtime goes on needs this much.
+        // The final check, that the runtime still computes, needs at least 2,048 bytes.
         let budget = ((peak as f64 * self.budget) as u64).max(2048);
         let threshold = self.threshold.map(|share| (budget as f64 * share) as u64);
         Setup { budget, threshold, ..self.rest.clone() }

@@ -1,4 +1,4 @@
-//! Checks whether a program read the right values and was told every failure once.
+//! Checks whether a program read the right values, and whether every failure was reported once.
 
 use super::journal::{Entry, Fate, Journal, Request, fates, lost};
 use super::play::{Failure, Heard, Moment, Observed, Part, Played, Value, play};
@@ -36,7 +36,7 @@ pub struct Run {
     /// Number of updates made in the storage itself, and of updates skipped.
     pub updated: usize,
     pub skipped: usize,
-    /// Failures told, repetitions included.
+    /// Reported failures, repetitions included.
     pub failures: usize,
     /// Number of values read, of those with several right values, and of reads that failed.
     pub read: usize,
@@ -94,8 +94,8 @@ impl<'a> Case<'a> {
 
     /// Runs the program under `setup`, on the device that `start` opens.
     ///
-    /// Fails if a value is wrong, or if a failure is told never or twice. `calm` is called before
-    /// tensors that could not be read are read again.
+    /// Fails if a value is wrong, or if a failure is reported never or twice. `calm` is called
+    /// before tensors that could not be read are read again.
     pub fn holds(
         &self,
         setup: &Setup,
@@ -130,7 +130,8 @@ impl<'a> Case<'a> {
             run.unknown += unknown(observed, expected);
             all_or_none(&observed.requests, &fates[i], may);
         }
-        // With two threads, finding out which one lost what is not worth the effort.
+        // With two threads, these checks are omitted, because it would be laborious to find out
+        // which thread lost a tensor.
         if let [observed] = &played.observed[..] {
             let lost = lost(&entries);
             nothing_else_is_lost(observed, &lost, may);
@@ -238,8 +239,8 @@ fn nothing_else_is_lost(observed: &Observed, lost: &HashSet<TensorId>, may: May)
     }
 }
 
-/// Fails if a failure is told twice. Reads of a tensor lost to a failure are excused, since they
-/// tell it each time.
+/// Fails if a failure is reported twice. Reads of a tensor that was lost to a failure are excepted,
+/// because each of them reports the failure.
 fn heard_once(failures: &[Failure], lost: &HashSet<TensorId>) {
     let is_news = |failure: &Failure| match failure.heard {
         Heard::Sync => true,
