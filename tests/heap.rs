@@ -87,8 +87,8 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
             };
             (peak > allowed || times > 0).then(text)
         };
-        // The first run may allocate memory that stays allocated, such as code for a GPU. Only the
-        // second run counts.
+        // The first run may allocate memory that stays allocated, such as code for a GPU. If the
+        // first run takes too much, a second run decides.
         excess().and_then(|_| excess())
     }
 }

@@ -26,7 +26,7 @@ fn step(rt: &Runtime, weight: &mut Tensor) -> Tensor {
     loss
 }
 
-/// A single test, so that nothing else allocates meanwhile.
+/// All checks are in a single test, so that no other test allocates at the same time.
 #[test]
 fn the_heap_grows_with_what_is_held_and_with_nothing_else() {
     for policy in POLICIES {
@@ -49,7 +49,7 @@ fn the_heap_grows_with_what_is_held_and_with_nothing_else() {
             (0..3000).for_each(|_| drop(steps(1)));
             let grown = counting::live().saturating_sub(before);
             assert!(grown < 64 << 10, "{name}: {grown} bytes in 3000 steps");
-            // Each kept loss takes the same, however many are kept.
+            // Each kept loss takes equally many bytes, however many losses are kept.
             let few = steps(2000);
             let with_few = counting::live();
             let more = steps(4000);

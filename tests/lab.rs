@@ -1,8 +1,9 @@
 //! The lab compared with simrd, the DTR paper's simulator: the same budgets suffice, and no more is
 //! recomputed.
 //!
-//! `tests/data/small.log` is a log of ours in the paper's format, and `small.jsonl` has simrd's
-//! results for it. The paper's own traces are looked for in `../shared`.
+//! `tests/data/small.log` is a small log in the paper's format that was made for these tests, and
+//! `small.jsonl` has simrd's results for it. If `../shared` has the paper's own traces, the tests
+//! use them, too.
 
 use crate::common::custom::Clip;
 use crate::common::training::{Model, Shared, record};
@@ -45,7 +46,8 @@ impl Reference {
         Self { policy, budget, slowdown: row["slowdown"].as_f64() }
     }
 
-    /// Slowdown allowed beyond simrd's, which does some things in another order.
+    /// Allowed difference to simrd's slowdown. Differences arise because simrd restores and drops
+    /// tensors in another order.
     fn tolerance(&self) -> f64 {
         match self.policy {
             PolicyKind::Dtr | PolicyKind::DtrEq | PolicyKind::Msps => 0.01,
@@ -235,7 +237,7 @@ fn arenas(replay: &Replay) -> [Replay; 2] {
     [replay.clone(), placed]
 }
 
-/// Number of evictions that the program itself asks for.
+/// Number of evictions that the program itself requests.
 fn wishes(program: &RecordedProgram) -> u64 {
     program.commands().iter().filter(|c| matches!(c, Command::Drop(_))).count() as u64
 }
@@ -291,8 +293,8 @@ fn just_above_100_percent_nothing_is_evicted_either_and_just_below_something_is(
                 let what = format!("{} under {budget}, 100 % is {full}", trace.name());
                 evicts_nothing(&replay, program, &what);
             }
-            // With unheld recomputed tensors kept, the first eviction counts, even of a tensor that
-            // nothing needs any more.
+            // If unheld recomputed tensors are kept, the first eviction counts, even the eviction
+            // of a tensor that no command needs any more.
             let step = if replay.memory == MemoryKind::Counted { 1 } else { full / 1000 + 256 };
             replay.budget = full - step;
             let outcome = replay.run(program).unwrap();
@@ -303,7 +305,7 @@ fn just_above_100_percent_nothing_is_evicted_either_and_just_below_something_is(
     }
 }
 
-/// Random steps of constants, uploads, ops, views, updates and wishes to evict.
+/// Random steps of constants, uploads, ops, views, updates and requests to evict.
 fn random_program(seed: u64) -> RecordedProgram {
     let mut numbers = SplitMix64::new(seed);
     let mut below = |n: u64| numbers.below(n as usize) as u64;
@@ -417,7 +419,7 @@ fn memory_over_time_ends_where_the_run_does() {
     assert!(svg.contains("budget"));
 }
 
-/// Storages that a program holds, as its commands say.
+/// Storages that a program holds, computed from its commands.
 #[derive(Default)]
 struct Holdings {
     /// Tensor -> index of its storage.
@@ -481,8 +483,8 @@ fn held_bytes(program: &RecordedProgram) -> Vec<u64> {
     program.commands().iter().map(after).collect()
 }
 
-/// The plot's evicted bytes are held by the program and not in memory. Storages the program has let
-/// go do not count.
+/// The evicted bytes in the plot are those of storages that the program holds and that are not in
+/// memory. Storages without handles do not count.
 #[test]
 fn evicted_is_what_the_program_still_holds() {
     for trace in traces() {

@@ -1,4 +1,4 @@
-//! Eviction by the known future, and policies of other systems for comparison.
+//! Eviction by the predicted step, and policies of other systems for comparison.
 
 use remat::Stats;
 use remat::op::Outputs;
@@ -105,7 +105,7 @@ fn hubs_are_spared() {
     for _ in 0..20 {
         op(&mut program, 10.0, hub, 10);
     }
-    // No op reads the hub here, and memory is full.
+    // At this command, no op reads the hub, and memory is full.
     op(&mut program, 10.0, source, 20);
     program.push(Command::Get(hub)).unwrap();
     let recomputed = |name| {
@@ -137,8 +137,8 @@ fn knowledge_does_no_harm() {
     assert!(better > 10, "it does good at {better} budgets");
 }
 
-/// A value made from a freed value of an earlier step becomes a leaf at the end of the step, and
-/// must be resident then.
+/// At the end of a step, a value that was made from a freed value of an earlier step becomes a
+/// leaf, and must be resident.
 ///
 /// Regression: no other op read such a value in the last step, so it was evicted first, with all
 /// its history.

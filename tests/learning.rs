@@ -1,5 +1,5 @@
-//! A runtime learns, while its program runs, how the steps are best run. Learning changes nothing
-//! but evictions.
+//! While a program runs, its runtime searches for the settings with which its steps recompute
+//! least. Learning changes only evictions.
 
 use remat::evict::{Clock, Forecast, Learn, View};
 use remat::unstable::evict::Setting;
@@ -17,8 +17,8 @@ use remat_rng::SplitMix64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Runs a training loop of `steps` steps, with an inference pass after every `looks` steps, if
-/// above 0.
+/// Runs a training loop of `steps` steps. If `looks` is above 0, an inference pass follows every
+/// `looks` steps.
 ///
 /// Returns the counters at the start and after each step.
 fn train(
@@ -76,8 +76,8 @@ fn recomputed(stats: &[Stats], from: usize, to: usize) -> f64 {
     (to.recompute_cost - from.recompute_cost) / (to.base_cost - from.base_cost)
 }
 
-/// Knowing the step recomputes less than guessing, and searching less than knowing. Steps may be
-/// marked or not, with passes of inference in between.
+/// With predictions of the step, less is recomputed than without, and with a search still less.
+/// This holds with and without marks of steps, and with passes of inference between steps.
 #[test]
 fn the_more_is_learned_the_less_is_recomputed() {
     let peak = peak();
@@ -99,7 +99,7 @@ fn the_more_is_learned_the_less_is_recomputed() {
     }
 }
 
-/// Knowing the step takes no memory where memory suffices.
+/// In a budget that suffices, predicting the step takes no additional memory.
 #[test]
 fn nothing_is_kept_that_is_not_needed() {
     let peak = peak();
@@ -134,14 +134,15 @@ impl Learner for Notebook {
     }
 }
 
-/// Number of ops in a turn, and of simulated ops asked for before each later turn.
+/// Number of ops in a turn, and numbers of simulated ops that were requested before each later
+/// turn.
 #[derive(Debug, Default)]
 struct Asked {
     turn_ops: u64,
     ops: Vec<u64>,
 }
 
-/// Learner that keeps the numbers it is asked for.
+/// Learner that keeps the numbers of simulated ops that the runtime requests.
 #[derive(Debug)]
 struct Counter(Arc<Mutex<Asked>>);
 
@@ -160,8 +161,8 @@ impl Learner for Counter {
     }
 }
 
-/// Effort is counted in simulated ops, not in runs, so a tight budget takes no more of it than a
-/// wide one.
+/// Effort is counted in simulated ops, not in runs, so a search in a small budget takes no more ops
+/// than in a large one.
 #[test]
 fn a_runtime_asks_for_as_many_simulated_ops_in_any_budget() {
     let peak = peak();
@@ -181,7 +182,8 @@ fn a_runtime_asks_for_as_many_simulated_ops_in_any_budget() {
     assert_eq!(all[1], all[2]);
 }
 
-/// A turn of a run without a limit is searched in the budget of a later run.
+/// A search uses a turn that was recorded without a limit, and finds a forecast for the budget of a
+/// later run.
 #[test]
 fn turns_may_be_learned_from_elsewhere() {
     let turns = Arc::<Mutex<Vec<Turn>>>::default();
@@ -214,8 +216,8 @@ fn turns_may_be_learned_from_elsewhere() {
     assert_eq!(Arc::strong_count(&turns), 1, "nobody has the notebook any more");
 }
 
-/// A forecast is compared with none if turns recompute much more than it promised. The better of
-/// the two is kept.
+/// If turns with a forecast recompute much more than predicted, some turns run without the
+/// forecast. The forecast is kept only if turns with it recompute less.
 #[test]
 fn a_forecast_that_does_not_hold_is_dropped() {
     let peak = peak();
@@ -232,11 +234,11 @@ fn a_forecast_that_does_not_hold_is_dropped() {
         };
         let good = last(&|_| {});
         let plain = last(&|forecast| forecast.step ^= 1);
-        // A good forecast that promises too much.
+        // A good forecast that predicts too little recomputation.
         let promised = last(&|forecast| forecast.excess = Some(0.0));
         assert!(promised <= good.min(plain) * 1.001, "{percent} %: {promised}, {good}, {plain}");
-        // A bad forecast, as if costs had changed: the storage used last is evicted first, whatever
-        // its recomputation costs.
+        // A bad forecast, as after a change of costs: the storage with the latest next use is
+        // evicted first, whatever its recomputation costs.
         let bad = |excess| {
             last(&move |forecast| {
                 forecast.clock = Clock::default();
@@ -244,7 +246,7 @@ fn a_forecast_that_does_not_hold_is_dropped() {
                 forecast.excess = Some(excess);
             })
         };
-        // A bad forecast that promises little keeps its promise, and is not dropped.
+        // A bad forecast that predicts much recomputation predicts correctly, and is not dropped.
         let kept = bad(10.0);
         let mended = bad(good);
         assert!(mended <= plain.max(1.2 * good + 0.01) * 1.001, "{percent} %: {mended}, {plain}");
@@ -253,8 +255,8 @@ fn a_forecast_that_does_not_hold_is_dropped() {
     assert!(dropped > 0, "no forecast was bad");
 }
 
-/// Listener that keeps evictions and regenerations. Given random numbers, it also sleeps now and
-/// then after an op, so that the search gets ahead.
+/// Listener that keeps evictions and regenerations. With random numbers, the listener also sleeps
+/// after some ops, so that the search gets ahead.
 #[derive(Debug)]
 struct Sleepy {
     evictions: Arc<Mutex<Vec<Event>>>,
@@ -323,15 +325,15 @@ fn the_first_step_may_be_known() {
             guessed += first(of("learned", budget));
             known += first(of("learned", budget).known_steps(steps.clone()).forecasts(found));
         }
-        // Recognition may find that an unmarked step begins elsewhere, so that the first step is
-        // not a whole one.
+        // Without marks, the runtime may recognize a step that begins at another command, so that
+        // the first step is incomplete.
         let most = guessed * if marked { 0.98 } else { 1.01 };
         assert!(known < most, "marked {marked}, looks {looks}: {known}, {guessed}");
     }
 }
 
-/// A step that contains turns of a smaller loop is sometimes taken for several steps. Searches
-/// still end, and the work recomputed stays bounded.
+/// A step that contains a smaller loop is sometimes mistaken for several steps. Searches still end,
+/// and the recomputed work stays bounded.
 #[test]
 fn loops_in_steps_are_learned_too() {
     let accumulated = |builder: Builder, batches: usize| {
@@ -391,7 +393,7 @@ enum Change {
     Less,
     /// Another op.
     Other,
-    /// Another shape from this layer on.
+    /// The shape changes from this layer on.
     Shape,
     /// A read of the value.
     Read,
@@ -440,8 +442,8 @@ fn differing(builder: Builder, change: Option<(usize, Change)>) -> (Vec<u32>, Ru
     (left.into_iter().map(f32::to_bits).collect(), runtime)
 }
 
-/// A step that differs loses nothing but the forecast. Bits stay the same and the budget holds,
-/// wherever the step differs.
+/// A step that differs from the prediction only loses its forecast. The bits stay the same and the
+/// budget holds, wherever the step differs.
 ///
 /// The earlier steps may be of the same run or known from another run.
 #[test]

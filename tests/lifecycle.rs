@@ -1,5 +1,5 @@
 //! Handles and runtimes may be dropped in any order, from any thread, also while a panic unwinds.
-//! Nothing blocks, no sent command is lost, and no unheld value stays.
+//! No call blocks, no sent command is lost, and no value without a handle stays in memory.
 
 use crate::common::toy::{Broken, Bytes, Toy, Watch, compute, mix, runtime, update};
 use remat::error::HandleError;
@@ -62,7 +62,8 @@ fn a_handle_is_deleted_when_its_last_clone_goes() {
     assert_eq!(runtime.stats().unwrap().tensors, 0);
 }
 
-/// Threads share a tensor under a budget that makes them evict each other's values.
+/// Threads share a tensor, under a budget so small that the ops of each thread evict values of the
+/// others.
 #[test]
 fn several_threads_give_commands_at_once() {
     let watch = Arc::<Watch>::default();
@@ -106,7 +107,8 @@ fn a_failure_poisons_what_depends_on_it_and_nothing_else() {
         let mut state = runtime.put(Bytes::of(64, 4)).unwrap();
         runtime.update(update(5), &mut [&mut state], &[&view]).unwrap();
         let unharmed = one(&runtime, mix(64, 6), &[&good]);
-        // The first read tells the failure of the skipped update of `state`, not of its own tensor.
+        // The first read reports the failure of the skipped update of `state`, not a failure of the
+        // tensor that it reads.
         for lost in [&unharmed, &view, &worse, &bad[0]] {
             let error = runtime.get(lost).unwrap_err();
             assert!(matches!(&error, Error::Device(e) if e.op == "break"), "{error}");

@@ -1,5 +1,5 @@
-//! `tracing` is told what the engine does, in lines of target `remat`. A line names a tensor by its
-//! label, or else by its number.
+//! The engine logs its actions by `tracing`, in lines of the target `remat`. A line names a tensor
+//! by its label, or else by its number.
 
 mod common;
 
@@ -8,8 +8,8 @@ use common::toy::{Broken, Bytes, Toy, engine, mix};
 
 /// People read these lines, and scripts search them.
 ///
-/// A single test: a line that another thread tells first, while nobody listens, would be lost to
-/// this thread as well.
+/// All checks are in a single test. If another thread logged a kind of line first, without a
+/// subscriber, `tracing` would also omit this kind of line on this thread.
 #[test]
 fn events_are_told_as_readable_lines() {
     let log = Log::default();

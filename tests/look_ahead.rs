@@ -1,5 +1,6 @@
-//! Commands are known before they run, and nothing else changes. Policies that do not look ahead
-//! evict the same for any window. The view of an evictor depends on the program alone.
+//! With `look_ahead`, evictors see commands before they run, and nothing else changes. Policies
+//! that do not look ahead make the same evictions for any window. What an evictor sees depends only
+//! on the program.
 
 use remat::device::sim::Sim;
 use remat::evict::{Evictor, Victim, View, Want};
@@ -140,8 +141,7 @@ fn an_evictors_view_does_not_depend_on_time() {
             let mut draw = SplitMix64::new(seed);
             let sleep = || {
                 if seed > 0 && draw.below(2) == 0 {
-                    // Some sleeps are longer than a worker waits before it takes the program for
-                    // idle.
+                    // Some sleeps are so long that the worker treats the program as idle.
                     std::thread::sleep(Duration::from_millis(7 * draw.below(4) as u64));
                 }
             };
@@ -161,8 +161,8 @@ fn an_evictors_view_does_not_depend_on_time() {
     }
 }
 
-/// Queued values are limited in bytes, and the window does not wait for commands that the limit
-/// holds back.
+/// The bytes of queued values are limited, and the worker does not wait to fill the window with
+/// commands that the limit holds back.
 #[test]
 fn a_window_that_never_fills_stops_nobody() {
     let runtime = Runtime::builder().budget("1GiB").look_ahead(1000).sim().unwrap();
@@ -286,7 +286,7 @@ fn script(seed: u64) -> Script {
     Script { commands, storage_of }
 }
 
-/// The graph's next reads are those of the waiting commands.
+/// The next reads that the graph shows to an evictor are those of the waiting commands.
 #[test]
 fn the_future_is_what_is_to_come() {
     let mut reads = 0;
@@ -365,15 +365,15 @@ fn a_window_counts_commands_up_to_a_blocking_one() {
     let kept: Vec<Tensor> = (0..8).map(|_| x.square().unwrap()).collect();
     runtime.get(&kept[0]).unwrap();
     let seen = evictor.seen.lock().unwrap().clone();
-    // There are nine ops and a get. The evictor is first asked at about the fifth op, and sees no
-    // further than the get.
+    // The program has nine ops and a get. The evictor first chooses at about the fifth op, and sees
+    // commands up to the get.
     assert!(seen.iter().all(|(commands, ..)| *commands <= 9), "{seen:?}");
     let lefts: Vec<usize> = seen.iter().map(|(commands, ..)| *commands).collect();
     assert!(lefts.is_sorted_by(|a, b| a >= b) && lefts.last() <= Some(&1), "{lefts:?}");
 }
 
-/// A recording has the window and the calls that waited, so a replay sees the same future as the
-/// run.
+/// A recording contains the window, and the calls that waited for an answer. In a replay, an
+/// evictor therefore sees the commands that it saw in the run.
 #[cfg(feature = "lab")]
 #[test]
 fn a_replay_sees_what_the_run_saw() {
@@ -407,7 +407,7 @@ fn a_replay_sees_what_the_run_saw() {
                 (stats.evictions, stats.evicted_bytes, stats.recomputed_ops, stats.peak_bytes)
             };
             assert_eq!(figures(&outcome.stats), figures(&stats), "{what}");
-            // With another window, the replay sees another future.
+            // With another window, the evictor sees other commands in the replay.
             replay.window = Window::of(window + 1);
             replay.run_by(trace.program(), Box::new(evictor.clone())).unwrap();
             let wider = evictor.seen.lock().unwrap()[seen.len()..].to_vec();

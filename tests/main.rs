@@ -1,8 +1,8 @@
-//! Tests of the crate as others use it, and of the program.
+//! Tests of the library through its public interface, and tests of the program.
 //!
 //! These tests are one crate, so that shared code is compiled and linked once, and any two tests
-//! run at the same time. Tests that count threads or memory, or that listen to the whole process,
-//! need a process of their own and are crates of their own.
+//! run at the same time. Tests that count the threads or the memory of the process, or that log for
+//! the whole process, need a separate process. Each of them is a separate crate.
 
 mod common;
 

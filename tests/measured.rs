@@ -1,5 +1,5 @@
-//! A replay does what its run did even if each run of an op has its own cost: with measured costs,
-//! and with costs that vary more.
+//! A replay makes the evictions of its run even if the costs of an op differ from run to run: with
+//! measured costs, and with costs that vary more.
 
 use crate::common::heard::Heard;
 use crate::common::training::{Shared, counts};
@@ -100,7 +100,7 @@ fn story(heard: &Heard) -> Vec<Event> {
     heard.take().into_iter().filter(is_of_memory).collect()
 }
 
-/// Number of values deferred for want of room.
+/// Number of values that were deferred for lack of memory.
 fn put_off(story: &[Event]) -> usize {
     let put_off = |event: &&Event| matches!(event, Event::DidEvict { cause: Cause::Postponed, .. });
     story.iter().filter(put_off).count()
@@ -249,7 +249,7 @@ fn a_replay_does_what_the_run_did_by_measured_costs() {
         let builder = Runtime::builder().budget(budget).policy(policy).dead(Dead::Drop);
         let builder = builder.seed(seed).cost_model(CostModelKind::Measured).threads(1);
         let work = |runtime: &Runtime| train(runtime, net, STEPS, seed);
-        // A run may fail because its free memory is in pieces.
+        // A run may fail because its free memory is fragmented.
         let Ok(run) = recorded(builder, Builder::cpu, seed, work) else { continue };
         replays(&run, &replay(policy, budget, seed), &format!("run {seed} by {policy}"));
         runs += 1;
@@ -312,7 +312,7 @@ fn a_replay_of_any_program_does_what_the_run_did_whatever_each_run_cost() {
     assert!(!usual || programs.get() > 100 && recomputed.get() > 1000);
 }
 
-/// Runs that were not recorded cost what the recording knows of the op.
+/// A run of an op that is not in the recording gets a recorded cost of this op.
 #[test]
 fn a_recording_of_wild_costs_replays_in_any_budget_and_as_often_as_wanted() {
     let net = Net::ResNet(ResNet::Cifar { n: 1 });

@@ -1,8 +1,9 @@
-//! `megengine-article` compared with a transcription of the code it follows: MegEngine 1.4's, as
-//! quoted in the article about it.
+//! Compares `megengine-article` with a transcription of the code that it follows: that of MegEngine
+//! 1.4, as quoted in the article about it.
 //!
-//! Random programs run in an engine that asks both for each score. The transcription learns the
-//! graph from the engine's tables and events, and forgets nothing. Names are those of the code.
+//! Random programs run in an engine. For each score, the policy and the transcription are compared.
+//! The transcription builds its graph from the engine's tables and events, and never deletes
+//! entries. The names are those of MegEngine's code.
 
 use crate::common::toy::{Bytes, GRANULE, Toy, ToyDevice, ToyEngine, mix, settings};
 use remat::evict::{ArticleConstants, ByScore, Exponents, Policy, View};
@@ -53,7 +54,7 @@ struct Transcription {
     seen: BTreeMap<&'static str, u32>,
 }
 
-/// Situations that the programs must reach, so that the test covers more than the usual ones.
+/// Unusual situations that the random programs must reach, so that the test covers them.
 const PECULIAR: [&str; 14] = [
     "a score",
     "a score with reruns",
@@ -270,7 +271,7 @@ impl Policy for Both {
             }
             Event::DidRegenerate { storage, .. } => {
                 let tensor = both.tensor(storage, view);
-                // The first output of a run stands for all outputs.
+                // The transcription notes a run only at its first output.
                 if both.transcription.tensors[tensor].dropped {
                     let path = view.graph.storage(storage).producer.unwrap();
                     let number = both.path_of(path, view);
@@ -424,7 +425,8 @@ impl Policy for Compared {
     }
 }
 
-/// The two policies differ in about as many choices as the page of `megengine` says.
+/// The two policies differ in about the share of choices that the documentation of `megengine`
+/// states.
 #[test]
 fn megengine_chooses_otherwise_as_often_as_its_page_says() {
     let (mut choices, mut other) = (0, 0);

@@ -31,8 +31,8 @@ fn a_snapshot_has_the_names_of_tensors() {
     engine.del(mixed);
 }
 
-/// The largest holders are those of the arena's report, with the outputs already placed for the
-/// current op.
+/// The error lists the largest holders of the arena's report, including outputs that are already
+/// placed for the current op.
 #[test]
 fn the_out_of_memory_error_lists_what_the_op_at_hand_already_has() {
     let mut engine = engine(8 * GRANULE);

@@ -18,7 +18,7 @@ trait Learner {
     fn loss(&mut self, tape: &Tape, step: usize) -> Result<Tensor, Error>;
 }
 
-/// Learns the same batch again and again.
+/// Network that trains on one batch in all steps.
 struct Classifier {
     module: Box<dyn Module>,
     x: Tensor,
@@ -316,7 +316,7 @@ fn images_that_are_too_small_are_refused() {
     assert_eq!(*net.forward(&x, Mode::Train).unwrap().shape(), [2, 10]);
 }
 
-/// The unrolled discriminator is the one that gradient descent would give.
+/// The unrolled discriminator has the parameters that steps of gradient descent would give.
 #[test]
 fn the_steps_ahead_are_those_of_gradient_descent() {
     let runtime = start(64 << 20);

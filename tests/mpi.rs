@@ -15,7 +15,7 @@ const HANG: Duration = Duration::from_secs(60);
 
 type Done<T> = Result<T, Box<dyn StdError>>;
 
-/// What a rank does at the beginning of step 3, if it is rank 1.
+/// What rank 1 does at the beginning of step 3.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     None,
@@ -92,7 +92,7 @@ fn hash(values: &[f32]) -> u64 {
     })
 }
 
-/// Life of a rank: `budgets fault`.
+/// Runs a rank; the arguments are `budgets fault`.
 fn rank(args: &[String]) -> Done<()> {
     let budgets: Vec<&str> = args[0].split(',').collect();
     let fault = FAULTS.into_iter().find(|fault| format!("{fault:?}") == args[1]).ok_or("fault")?;

@@ -1,5 +1,5 @@
-//! `remat train --distributed mpi`: the bits of one rank with `--accumulate`, over a grid of what
-//! users vary, and the end of a job whatever happens to a rank.
+//! `remat train --distributed mpi` gives the bits of one rank with `--accumulate`, over a grid of
+//! options that users vary. A job ends whatever happens to a rank.
 
 use remat_rng::SplitMix64;
 use serde_json::Value;
@@ -178,7 +178,8 @@ fn forecasts(recording: &Path) -> Value {
     begin["forecasts"].clone()
 }
 
-/// Ranks with equal options share one search, and get the forecasts that each would have found.
+/// Ranks with equal options share one search, and get the forecasts that each rank would have found
+/// alone.
 #[test]
 fn ranks_share_the_search_of_one_of_them() {
     if !has_mpi() {
@@ -210,7 +211,8 @@ fn ranks_share_the_search_of_one_of_them() {
                     .map(|rank| forecasts(&folder.join(format!("run.{rank}.jsonl"))));
                 by.zip(all).collect::<Vec<_>>()
             };
-            // No run comes near the limits, but a rank with a limit of its own searches for itself.
+            // No run comes near the recompute limits, but a rank with a different limit searches
+            // alone.
             let alone = found(&[("75%", 99), ("75%", 98), ("85%", 97), ("75%", 96)]);
             let shared = found(&[("75%", 99), ("75%", 99), ("85%", 99), ("75%", 99)]);
             println!("{policy}: {} bytes of forecasts", alone[0].1.to_string().len());
@@ -247,7 +249,7 @@ fn a_rank_that_does_not_end_its_search_ends_all() {
                 MODELS[0].0
             );
             let mut child = start(&mut job(&folder, &[args.clone(), args]));
-            // Rank 0 tells when its search begins, and both ranks listen for signals then.
+            // Rank 0 prints a line when its search begins. From then on, both ranks handle signals.
             let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
             let begins = said.by_ref().any(|line| line.unwrap().contains("learning what to evict"));
             assert!(begins, "no search");

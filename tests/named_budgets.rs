@@ -1,7 +1,7 @@
 //! An out-of-memory error names a budget that suffices for the program so far.
 //!
-//! A loop that takes this budget passes its first step, and mostly the second. After at most one
-//! more out-of-memory error it passes all steps.
+//! A loop that starts again with the named budget completes its first step, and mostly the second.
+//! After at most one more out-of-memory error, it completes all steps.
 
 use remat::data::Dataset;
 use remat::error::PassingBudget;
@@ -11,7 +11,7 @@ use remat::optim::Optimizer;
 use remat::prelude::*;
 use remat::{Builder, OutOfMemory, PolicyKind, Stats};
 
-/// Training loop, and the place where it is told of failures.
+/// Training loop, and the call that reports failures to it.
 #[derive(Clone, Copy, Debug)]
 struct Loop {
     is_deep: bool,
@@ -93,7 +93,7 @@ fn whoever_takes_the_budget_that_is_named_is_past_the_failure() {
                         let report = out_of_memory(error);
                         let what = format!("{of:?} by {policy} in {percent} %, {budget}: {report}");
                         let Some(PassingBudget { bytes, ops }) = report.passing else {
-                            // No op was written down yet, so no budget is named.
+                            // The driver has kept no op yet, so the error names no budget.
                             assert!(done == 0 && report.used < budget / 2, "{what}");
                             budget = budget.max(report.op_needed()) + most / 20;
                             continue;
@@ -101,8 +101,8 @@ fn whoever_takes_the_budget_that_is_named_is_past_the_failure() {
                         named += 1;
                         assert!(bytes > budget && ops > 10, "{what}");
                         assert!(bytes <= most + most / 4, "{what}");
-                        // Each named budget gets past one more step at least, or the rest of the
-                        // first.
+                        // With each named budget, the loop completes at least one more step, or the
+                        // rest of the first step.
                         raises += 1;
                         assert!(raises <= 2, "{raises} times: {what}");
                         budget = bytes;
@@ -118,8 +118,8 @@ fn whoever_takes_the_budget_that_is_named_is_past_the_failure() {
     assert!(once > 2 * twice, "{once} once, {twice} twice");
 }
 
-/// A loop that goes on with a smaller batch after each out-of-memory error is told a budget each
-/// time.
+/// If a loop goes on with a smaller batch after each out-of-memory error, each of these errors
+/// names a budget.
 #[test]
 fn a_loop_that_halves_its_batch_hears_of_budgets_that_fall() {
     let runtime = Runtime::builder().budget("1MiB").sim().unwrap();

@@ -1,5 +1,4 @@
-//! Events tell listeners what the engine does: what it is about to evict or regenerate, and what it
-//! did.
+//! Listeners receive events before and after each eviction and regeneration.
 
 use crate::common::heard::{Heard, storage};
 use crate::common::toy::{Broken, Bytes, Toy, engine, mix};

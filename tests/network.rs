@@ -1,5 +1,5 @@
-//! Times of a recorded step on several ranks: what ranks send is what a distributed training sends,
-//! and a step over a slow network takes as long as predicted.
+//! Times of a recorded step on several ranks. The predicted messages are those of a distributed
+//! training, and a step over a slow network takes as long as predicted.
 
 use crate::common::slow_fabric::Slow;
 use remat::nn::{Module, mlp};
@@ -107,8 +107,8 @@ fn ranks_send_what_a_distributed_training_sends() {
                     seconds
                 });
                 let [found, sent] = seconds;
-                // Once, rank 0 tells the order of the six gradients. With all or none, the ranks
-                // agree in each step before the updates.
+                // Rank 0 sends the order of the six gradients once. With `all_or_none`, the ranks
+                // agree before the updates of each step.
                 let seconds_of =
                     |messages: usize, bytes: usize| messages as f64 * 10e-6 + bytes as f64 / 1e9;
                 let (others, hops) = (count - 1, count.next_power_of_two().ilog2() as usize);
@@ -142,8 +142,8 @@ fn on_the_cpu(recorder: Option<InMemory>) -> Runtime {
     }
 }
 
-/// Trains on two ranks at the same time, joined or each for itself. Returns the times of the steps
-/// of rank 0, and its recording.
+/// Trains two ranks at the same time, either together over the network `joined`, or each alone.
+/// Returns the times of the steps of rank 0, and its recording.
 fn on_two_ranks(training: Training, joined: Option<Network>) -> (Vec<Duration>, RecordedProgram) {
     let recorder = InMemory::default();
     let ranks = threads(2).into_iter().map(|fabric| {
@@ -168,7 +168,8 @@ fn on_two_ranks(training: Training, joined: Option<Network>) -> (Vec<Duration>, 
 /// One prediction is from a recording of one rank, and one from the recording of rank 0 of the
 /// predicted run. Prints the figures; times are not asserted.
 ///
-/// While the one rank is recorded, another one trains for itself, so that both runs share the cores.
+/// While one rank is recorded, another rank trains alone, so that the cores are as busy as with two
+/// ranks.
 #[test]
 #[ignore = "figures, which depend on the load of the machine"]
 fn a_step_takes_as_long_as_predicted() {

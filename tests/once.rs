@@ -1,5 +1,5 @@
-//! Ops that run once: exactly one run for each call, or a notice that the call is skipped, in the
-//! order of the calls.
+//! Ops that run once. Each call runs exactly once, or the op is notified that the call is skipped,
+//! in the order of the calls.
 
 use remat::device::{DeviceError, cpu};
 use remat::ops::CustomOp;
@@ -30,7 +30,7 @@ enum Kind {
     Update,
 }
 
-/// Op that runs once. Calls of one kind are equal, so that steps of them repeat.
+/// Op that runs once. All calls of one kind are equal, so that steps of these calls repeat.
 struct Once {
     kind: Kind,
     call: u64,
@@ -176,7 +176,7 @@ impl Case {
         let shape: Vec<usize> = (0..layers).map(|_| self.numbers.below(8)).collect();
         let odd = self.numbers.below(steps);
         for step in 0..steps {
-            // The odd step leaves the plan of the others.
+            // The step number `odd` has another shape, and leaves the plan of the other steps.
             self.step(&mut w, &shape[..shape.len() - usize::from(step == odd)])?;
             // The program goes on after failures, as many do.
             let _ = self.runtime.step();
@@ -200,7 +200,7 @@ impl Case {
                     last.tanh()?
                 }
                 3 => {
-                    // Room for this is found in the larger budgets only.
+                    // This op fits only in the larger budgets.
                     let wide = last.reshape(&[1, 128])?.broadcast(&[40, 128])?.contiguous()?;
                     Tensor::apply(self.once(Kind::Effect), &[&wide])?;
                     last.exp()?
@@ -212,7 +212,7 @@ impl Case {
                 self.runtime.cancel();
             }
         }
-        // Backwards, as a gradient would be computed.
+        // Reads the values backwards, as the computation of a gradient would.
         let mut sum = w.cos()?;
         while let Some(x) = passed.pop() {
             sum = (sum * x)?;
@@ -232,7 +232,7 @@ fn each_call_runs_once_or_is_skipped_in_its_place() {
     let (mut ran, mut skipped, mut recomputed, mut planned) = (0, 0, 0, 0);
     for seed in 0..programs {
         let mut case = Case::new(seed);
-        // A call that is refused at once was not made.
+        // A call that returns an error at once does not count as a call.
         case.run().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         let stats = case.runtime.stats().unwrap();
         let log = std::mem::take(&mut *case.log.0.lock().unwrap());

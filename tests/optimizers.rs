@@ -1,5 +1,5 @@
-//! Optimizers step as PyTorch's do in float64, by the numbers that `tests/fixtures/optimizers.py`
-//! wrote. The bits are the same however updates are grouped.
+//! Optimizers make the updates of PyTorch's optimizers in float64, as computed by
+//! `tests/fixtures/optimizers.py`. The bits are the same however updates are grouped.
 
 use crate::common::device::targets;
 use remat::autograd::Gradients;
@@ -366,7 +366,7 @@ fn a_step_that_fails_does_not_count() {
     assert!(run(true) == run(false));
 }
 
-/// Updates of many tensors are one op.
+/// One op updates many tensors.
 #[test]
 fn updates_are_few_ops() {
     let ops = |share: f64| {

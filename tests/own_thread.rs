@@ -1,5 +1,5 @@
-//! Code on a runtime's own threads that waits for the runtime gets an error, and everything goes
-//! on.
+//! Code that runs on a runtime's own threads and waits for this runtime gets an error instead of
+//! waiting forever. The runtime goes on.
 
 use crate::common::say_nothing_of_what_is_on_purpose;
 use remat::device::{DeviceError, cpu};
@@ -12,7 +12,7 @@ use remat::{CostModel, Layout, Listener, Plan, Run};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-/// Runtime that its own parts know, and the answers these parts got.
+/// Runtime that its own ops and listeners can call, and the answers that they got.
 #[derive(Clone, Debug, Default)]
 struct Inside(Arc<State>);
 
@@ -63,8 +63,8 @@ impl CostModel for Inside {
     }
 }
 
-/// Custom op that asks when its cost is counted, or when it runs: on the worker, or on other
-/// threads of its pool too.
+/// Custom op that makes these calls when its cost is computed, or when it runs: only on the worker,
+/// or also on other threads of the pool.
 #[derive(Debug)]
 struct Asks(Inside, When);
 
@@ -158,7 +158,7 @@ fn calls_that_would_wait_for_their_own_thread_are_errors() {
     }
 }
 
-/// Listener that gives more commands than the worker's queue holds, or more bytes than may be
+/// Listener that sends more commands than the worker's queue holds, or more bytes than may be
 /// queued.
 #[derive(Debug)]
 struct Floods(Inside, u64);

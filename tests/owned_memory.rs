@@ -108,7 +108,7 @@ impl Device for Owner {
 
     fn read(&mut self, from: Place) -> Result<Vec<i64>, DeviceError> {
         let values = self.look(&from);
-        // Reading a part of a buffer needs room for a packed copy.
+        // Reading a part of a buffer needs memory for a packed copy.
         let packed = if from.layout.offset() > 0 { 8 * values.len() as u64 } else { 0 };
         if self.bytes() + packed > self.available {
             return Err(DeviceError::out_of_memory("no more to read"));
@@ -241,8 +241,8 @@ fn used_bytes_are_the_devices_bytes_and_the_bits_stay_the_same() {
     assert!(evictions > 100 && recomputed > 100, "{evictions} evictions, {recomputed} runs again");
 }
 
-/// A rerun for one of two outputs also makes the other, which is resident already. The second copy
-/// takes room.
+/// A rerun for one of two outputs also makes the other output, which may still be resident. Its
+/// second copy takes memory.
 #[test]
 fn an_output_that_is_made_again_beside_another_is_counted() {
     for (tensors, fits) in [(5, true), (4, false)] {
@@ -314,7 +314,8 @@ fn a_read_that_takes_memory_of_the_device_evicts_for_it() {
     }
 }
 
-/// A recomputed output is also compared with its resident sibling.
+/// If a rerun also makes an output that is still resident, the new bits are compared with the
+/// resident ones.
 #[test]
 fn other_bits_are_found_whichever_of_two_outputs_was_evicted() {
     for which in [0, 1] {

@@ -1,4 +1,5 @@
-//! A device that fails in a step by plan loses and tells the same as in a step without a plan.
+//! If the device fails in a step by plan, the values lost and the errors reported are those of a
+//! step without a plan.
 
 use crate::common::faulty::{Fault, Faults};
 use crate::common::learner::{Learner, Net, batch, faulty_cpu};
@@ -20,8 +21,9 @@ const PLENTY: In = In { bytes: 64 << 20, examples: 8, steps: 8 };
 /// Whether the step failed, whether the next step failed, and the bits left.
 type Left = (bool, bool, Option<Vec<(String, Vec<u8>)>>);
 
-/// Calls with a plan cannot be matched with calls without, if steps recompute. But each failure
-/// leaves the state that some failure without a plan leaves, or loses nothing.
+/// If steps recompute, the device calls of a step by plan do not correspond to those of a step
+/// without. But each failure leaves the state that some failure without a plan leaves, or loses
+/// nothing.
 #[test]
 fn a_step_that_recomputes_by_plan_loses_no_more_than_any_other() {
     loses_no_more(Net::Mlp, 64);
@@ -105,7 +107,7 @@ fn run_in(memory: In, net: Net, plan: Plan, call: u64, fault: Fault) -> (Outcome
     let mut learner = Learner::new(faulty_cpu(builder, &faults).unwrap(), net, true).unwrap();
     let mut step = |seed| {
         let done = learner.step(batch(memory.examples, seed));
-        // Each failure is told once, by the read of the loss or by the sync.
+        // Each failure is reported once, by the read of the loss or by the sync.
         let told = learner.runtime.sync();
         done.and_then(|loss| told.map(|()| loss.to_bits())).map_err(|error| error.to_string())
     };
@@ -130,15 +132,16 @@ fn a_step_by_plan_fails_as_any_other() {
         for call in 0.. {
             let fault = [Fault::Fails, Fault::Panics][call as usize % 2];
             let (off, happened) = run(net, Plan::Off, call, fault);
-            // The end of a planned step copies replacements, which takes calls of its own.
+            // The end of a step by plan copies replacements, which takes additional calls of the
+            // device.
             let is_past = off.0.as_ref().is_err_and(|error| error.starts_with("sync failed"));
             if !happened || is_past {
                 break;
             }
             let (auto, _) = run(net, Plan::Auto, call, fault);
             failures += usize::from(off.0.is_err());
-            // A failed question is asked again once the plan is left, and the fault happens only
-            // once.
+            // After the plan is left, a failed query is repeated. The query then succeeds, because
+            // the fault happens only once.
             let asked = off
                 .0
                 .as_ref()
