@@ -1,4 +1,4 @@
-//! Counters of how much plans help, compared with what the device saw.
+//! Counters of the benefit of plans, compared with the calls that the device got.
 
 use crate::common::toy::{Bytes, GRANULE, Toy, ToyDevice, Watch, update};
 use remat::{CostModelKind, Error, Plan, PolicyKind, Runtime, Stats, Tensor};
@@ -11,7 +11,8 @@ const STEPS: u64 = 40;
 /// Sizes of the values held between steps, in bytes.
 const STATE: [usize; 4] = [64, 16, 128, 32];
 
-/// Program of several kinds of step. Its state lies in memory all the time, with holes between.
+/// Program with several kinds of steps. Its state stays in memory all the time, with holes between
+/// its tensors.
 struct Program {
     runtime: Runtime<Toy, Bytes>,
     watch: Arc<Watch>,
@@ -47,8 +48,8 @@ impl Program {
         Ok(Self { runtime, watch, state, before })
     }
 
-    /// Runs a forward pass, a backward pass and updates, over `layers` layers. A twist adds an op
-    /// at the end.
+    /// Runs a forward pass, a backward pass and updates, over `layers` layers. With `twist`, the
+    /// step has one more op at the end.
     fn step(&mut self, number: u64, layers: usize, twist: bool) -> Result<(), Error> {
         let seed = Bytes((0..96).map(|i| (i + number) as u8).collect());
         let mut passed = vec![self.runtime.put(seed)?];
@@ -148,11 +149,11 @@ fn check(kinds: &[usize], twisted: u64, budget: u64, sums: &mut Sums) -> Result<
         assert!(stats.planned_seconds >= last.planned_seconds);
         let is_changed = stats.left_plans > last.left_plans || stats.plan_bytes > last.plan_bytes;
         assert!(!is_changed || stats.planning_seconds > last.planning_seconds, "{}", say());
-        // The step compared with a plan is the last one of its kind, or the one before if another
-        // ran while the plan was made.
+        // A plan is compared with the last step of its kind without a plan, or with the step before
+        // it, if another step ran while the plan was made.
         let latest: Vec<_> = unplanned.values().flat_map(|of| of.iter().rev().take(2)).collect();
         if stats.plan_bytes > last.plan_bytes {
-            // The state is where it was unless blocks were moved.
+            // The state keeps its addresses unless blocks were moved.
             if stats.compactions == 0 {
                 let is_one = latest.iter().any(|(spread, _)| *spread == stats.unplanned_bytes);
                 assert!(is_one, "{latest:?}, {}", say());
@@ -178,7 +179,7 @@ fn check(kinds: &[usize], twisted: u64, budget: u64, sums: &mut Sums) -> Result<
         }
         last = stats;
     }
-    // Counters of the past stay, whatever happens to the plans.
+    // The counters of past steps stay, even if the plans are dropped.
     program.runtime.set_budget(budget - GRANULE)?;
     let (_, stats) = program.look()?;
     assert_eq!((stats.plan_bytes, stats.unplanned_bytes), (0, 0), "{case}");

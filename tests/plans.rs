@@ -1,5 +1,5 @@
-//! Steps that run by plan give the same bits as steps without, whatever comes instead of the
-//! expected commands.
+//! Steps that run by plan give the same bits as steps without a plan, whatever commands come
+//! instead of the expected ones.
 
 use remat::evict::View;
 use remat::prelude::*;
@@ -17,7 +17,7 @@ const WIDTH: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Twist {
     None,
-    /// Another op after this one, in place of its result.
+    /// Another op reads the result of this op, and replaces it.
     OtherOp,
     /// Additional op.
     MoreOps,
@@ -31,7 +31,7 @@ enum Twist {
     Exit,
     /// An op that is refused.
     Error,
-    /// A wish to evict the value.
+    /// A request to evict the value.
     Drop,
     /// A commit of the value.
     Commit,
@@ -217,8 +217,8 @@ fn a_step_that_repeats_runs_by_plan() -> Result<(), Error> {
     Ok(())
 }
 
-/// Steps differ before any step runs by plan, in the first that does, and later. The twist comes at
-/// each of their ops.
+/// One step differs: a step before any runs by plan, the first step by plan, or a later step. The
+/// difference comes at each op of the step in turn.
 #[test]
 fn a_step_that_differs_changes_nothing_else() -> Result<(), Error> {
     const OPS: usize = 35;
@@ -243,7 +243,7 @@ fn a_step_that_differs_changes_nothing_else() -> Result<(), Error> {
     Ok(())
 }
 
-/// Steps differ in budgets in which each step evicts and recomputes.
+/// Steps that differ, in budgets in which each step evicts and recomputes.
 #[test]
 fn a_step_that_differs_in_short_memory_changes_nothing_else() -> Result<(), Error> {
     const OPS: usize = 35;
@@ -321,8 +321,8 @@ fn several_kinds_of_step_have_their_plans_side_by_side() -> Result<(), Error> {
     Ok(())
 }
 
-/// Kinds come at random, as in a program that evaluates when its loss is low. The smallest budgets
-/// leave no room for plans.
+/// Kinds of turns come in random order, as in a program that evaluates when its loss is low. In the
+/// smallest budgets, no plan fits.
 #[test]
 fn kinds_that_come_at_random_change_nothing_else() -> Result<(), Error> {
     let (mut planned, mut left, mut numbers) = (0, 0, SplitMix64::new(1));
@@ -349,8 +349,9 @@ fn kinds_that_come_at_random_change_nothing_else() -> Result<(), Error> {
     Ok(())
 }
 
-/// A step by plan evicts and moves nothing in a budget just for the plan and the tensors held
-/// between steps. Steps without a plan evict or move there, since their memory has holes.
+/// If the budget is exactly the size of the plan and of the tensors held between steps, a step by
+/// plan evicts and moves nothing. In this budget, steps without a plan evict or move, because their
+/// memory has holes.
 #[test]
 fn a_plan_needs_no_more_than_its_bytes() -> Result<(), Error> {
     let mut short = 0;
@@ -379,8 +380,8 @@ fn a_plan_needs_no_more_than_its_bytes() -> Result<(), Error> {
     Ok(())
 }
 
-/// Between steps, the bytes in use are the tensors held, by plan or not: the block of a plan is not
-/// counted. Reads and deletes before the next step do not change that.
+/// Between steps, the bytes in use are those of the held tensors, with and without plans: the block
+/// of a plan is not counted. Reads and deletes before the next step do not make it count.
 #[test]
 fn between_steps_the_block_of_a_plan_is_not_in_use() -> Result<(), Error> {
     for layers in [2, 5] {
@@ -402,7 +403,7 @@ fn between_steps_the_block_of_a_plan_is_not_in_use() -> Result<(), Error> {
     Ok(())
 }
 
-/// Budgets go down to where no plan fits, and below.
+/// The budgets fall until no plan fits, and below.
 #[test]
 fn short_memory_changes_no_bits() -> Result<(), Error> {
     let kinds = |program: &mut Loop| {

@@ -1,5 +1,5 @@
-//! Steps as values: programs are valid by construction. A recorded step can be loaded and executed,
-//! with the same bits.
+//! Steps as values. A program is checked when it is made, so it is always valid. A recorded step
+//! can be loaded and executed, with the same bits.
 
 use crate::common::custom::Clip;
 use crate::common::training::Shared;
@@ -70,8 +70,8 @@ fn train(recorded: &mut Recorded, net: &mut Sequential, steps: usize) -> Result<
     Ok(())
 }
 
-/// Executes a program within `share` percent of its peak. Returns the values of all tensors held at
-/// the end.
+/// Executes a program in a budget of `share` percent of its peak. Returns the values of all tensors
+/// held at the end.
 fn execute(program: &Program<Op, HostTensor>, share: u64) -> Vec<HostTensor> {
     let run = |budget: u64| {
         let costs = CostModelKind::Flops.build();
@@ -181,7 +181,7 @@ fn call(inputs: &[u64], outputs: Outputs, made: u64) -> Apply<RecordedOp> {
     }
 }
 
-/// Update of a single input, which is given away.
+/// Update of a single input, whose handle the update consumes.
 fn given_away(input: u64, made: u64) -> Apply<RecordedOp> {
     let mut update = call(&[input], Outputs::updates(1), made);
     update.consumed.insert(0);
@@ -234,7 +234,7 @@ fn commands_that_make_no_sense_are_refused_and_change_nothing() {
             ]),
             numbering(3, 4),
         ),
-        // The earlier update in the same command gave the input away.
+        // An earlier update in the same command consumed the input.
         (Command::UpdateAll(vec![given_away(0, 3), apply_of(&[1, 0], 4)]), gone.clone()),
         (
             Command::Replace {

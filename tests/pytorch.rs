@@ -1,8 +1,8 @@
 //! Values, gradients and second gradients of every op are those of PyTorch in float64. PyTorch's
 //! numbers are in `tests/fixtures/ops.json`, written by `make.py` beside it.
 //!
-//! A new op needs a few lines in `make.py` and none here. A method made of ops also needs a line
-//! here.
+//! A new op needs a few lines in `make.py`, and none in this file. A method that is composed of ops
+//! also needs a line in this file.
 
 use crate::common::device::{Target, targets};
 use crate::common::walk::{Case, Pass};
@@ -21,8 +21,9 @@ use std::sync::{Arc, Mutex};
 /// Largest error as a share of the largest element, in f32 and for values stored as `bf16`.
 const TOLERANCE: [f64; 2] = [1e-5, 1e-2];
 
-/// Cases that are compared in f32 only. `cross_entropy` takes no `bf16`: the method casts. In a
-/// transformer block, the roundings of some twenty ops add up; each op is compared alone.
+/// Cases that are compared in f32 only. The op `cross_entropy` takes no `bf16`, because the method
+/// casts its input. In a transformer block, the roundings of some twenty ops add up. Each of these
+/// ops has a separate case.
 const IN_F32_ALONE: [&str; 2] = ["cross_entropy", "transformer_block"];
 
 /// Ops that no case runs, with the reason.
@@ -163,7 +164,7 @@ fn size(value: &Value, usual: usize) -> usize {
 struct Fixture {
     case: Case,
     constants: BTreeSet<usize>,
-    /// Numbers for the inputs as they are.
+    /// Numbers for the unchanged inputs.
     full: Expected,
     /// Numbers for inputs rounded to `bf16`, if any input is a float.
     half: Option<Expected>,
@@ -387,7 +388,7 @@ impl Recorder for Names {
     }
 }
 
-/// Ops of gradients run in the cases of the ops they belong to.
+/// The ops that compute a gradient run in the cases of the op whose gradient they compute.
 #[test]
 fn every_op_has_a_case() {
     let names = Names::default();
@@ -398,7 +399,7 @@ fn every_op_has_a_case() {
     let ran = names.0.lock().unwrap();
     let all: BTreeSet<String> = each().iter().map(|op| op.name().to_owned()).collect();
     let left_out: BTreeSet<String> = LEFT_OUT.iter().map(|&(name, _)| name.to_owned()).collect();
-    // Modules start with random weights, so random ops ran too.
+    // Modules start with random weights, so random ops ran, too.
     let ran: BTreeSet<String> = ran.difference(&left_out).cloned().collect();
     let missing: BTreeSet<String> = all.difference(&ran).cloned().collect();
     assert_eq!(missing, left_out, "an op without a case");

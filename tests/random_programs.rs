@@ -1,8 +1,8 @@
 //! Random programs through the public interface, on the real device. Memory, policy and options
 //! vary, and any call to the device may fail.
 //!
-//! Every value read has the bits it has in plenty of memory without failures, and each failure is
-//! told once.
+//! Every value read has the bits that it has in plenty of memory without failures, and each failure
+//! is reported once.
 //!
 //! The programs are the same in each run. `REMAT_RANDOM_PROGRAMS=N` draws N others.
 
@@ -21,7 +21,7 @@ use remat::{Builder, CostModelKind};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-/// Memory may run out, and nothing else may fail.
+/// Ops may run out of memory, but must not fail for another reason.
 const SHORT: May = May { run_out: true, break_down: false };
 
 #[test]
@@ -105,8 +105,8 @@ fn any_call_to_the_device_may_fail() {
     if !usual {
         return;
     }
-    // An op that fails for lack of room may run again later, and a program that forgets an answer
-    // is not told of its failure.
+    // Some injected failures are not reported: an op that fails for lack of memory may run again
+    // later, and a program may forget an answer without waiting for it.
     assert!(injected.get() > 1000 && heard.get() > injected.get() / 2);
     let sum = &figures.borrow().sum;
     assert!(sum.evictions > 0 && sum.recomputed > 0 && sum.updated > 0 && sum.skipped > 0);

@@ -1,5 +1,5 @@
-//! Recordings: those of earlier programs, some of them in `tests/data`, can still be read. New
-//! recordings are checked line by line. A replay does what its run did.
+//! Recordings of earlier versions, some of them in `tests/data`, can still be read. New recordings
+//! are checked line by line. A replay makes the evictions of its run.
 
 use crate::common::training::{Shared, counts};
 use remat::autograd::Tape;
@@ -51,7 +51,7 @@ fn old_recordings() -> [(u32, &'static str, Trace); 3] {
 }
 
 /// `recordings.csv` has the figures of `remat sweep` for these recordings, from before version 4.
-/// Six rows are newer, since missing inputs are now regenerated in another order.
+/// Six rows were renewed later, because evicted inputs are now regenerated in another order.
 #[test]
 fn recordings_of_earlier_versions_replay_with_the_figures_they_had() {
     let text = std::fs::read_to_string(data("recordings.csv")).unwrap();
@@ -118,7 +118,7 @@ fn earlier_versions_are_read_with_all_that_they_say() {
         assert!((third / second - 1.0).abs() < 1e-9, "version {version}: {second} {third}");
         assert_eq!(trace.history().is_ok(), version >= 3);
     }
-    // The history has the figures that the program of that time drew.
+    // The history has the figures that the program drew when it made the recording.
     let [.., (_, _, trace)] = old_recordings();
     let history = trace.history().unwrap();
     assert_eq!((history.steps, history.ops, history.peak_bytes), (2, 648, 3_560_448));
@@ -138,7 +138,7 @@ fn earlier_versions_are_read_with_all_that_they_say() {
 #[test]
 fn a_version_to_come_is_refused_by_its_number() {
     for version in [0, VERSION + 1, 99, u32::MAX] {
-        // An unknown version is refused whatever follows on its first line.
+        // A recording of an unknown version is refused, whatever follows on its first line.
         for rest in [r#","cost_model":"flops"}"#, r#","costs":{}}"#] {
             let text = format!("{{\"event\":\"begin\",\"version\":{version}{rest}\n");
             let error = Trace::read(text.as_bytes(), "later.jsonl").unwrap_err();
@@ -300,7 +300,8 @@ fn each_line_of_a_recording_reads_back_as_it_was() {
         replay.memory = MemoryKind::Arena;
         let budget = replay.unbudgeted(read(&text, "a").program()).unwrap().full_budget * 8 / 10;
         let short = Runtime::builder().budget(budget).look_ahead(ahead);
-        // Training gives most kinds of commands; the calls after it give the others.
+        // The training sends most kinds of commands, and the calls after the training send the
+        // other kinds.
         let all = |runtime: &Runtime| {
             train(runtime, net, 2)?;
             let x = runtime.ones(&[4, 4])?;
@@ -413,7 +414,7 @@ fn a_recorded_step_is_repeated_with_what_replaced_its_values() {
                 assert!(a.slowdown().is_some(), "{net:?} at {percent} %: {:?}", a.status);
             }
         }
-        // Each step replaces the tensors that the step before put in place.
+        // Each step replaces the tensors that the previous step made by replacement.
         let mut steps: Vec<Vec<(TensorId, TensorId)>> = vec![vec![]];
         for command in repeated.commands() {
             match *command {
@@ -450,7 +451,7 @@ fn a_replay_evicts_and_recomputes_exactly_what_the_run_did() {
         let (plain, ..) = recorded(plenty(), work).unwrap();
         let full = replay.unbudgeted(read(&plain, "plain").program()).unwrap().full_budget;
         let foresees = plenty().policy(PolicyKind::Learned(Learn::Ahead));
-        // Some runs below begin with steps that this run has recognized.
+        // Some of the following runs begin with the known steps of this run.
         let known = recorded(foresees.known_steps(KnownSteps::default()), work).unwrap();
         let known = known.2.known_steps().unwrap();
         assert!(known.as_ref().is_some_and(|known| known.len() > 100));
@@ -481,7 +482,7 @@ fn a_replay_evicts_and_recomputes_exactly_what_the_run_did() {
                 let Ok((text, _, runtime)) = recorded(builder, work) else { continue };
                 let ran = runtime.stats().unwrap();
                 let trace = read(&text, "run");
-                // The replay has the settings of the run, and knows what the run knew.
+                // The replay has the settings of the run, and its known steps and forecasts.
                 let mut settings = Settings::default();
                 settings.eviction_threshold = threshold;
                 settings.min_evict_bytes = min_evict_bytes;

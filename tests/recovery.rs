@@ -7,7 +7,7 @@ use remat::unstable::ops::Accumulate;
 use remat::{Error, HostTensor, Runtime};
 use std::sync::Arc;
 
-/// Budgets for each network: an ample one, and one in which some values are recomputed.
+/// Budgets for each network: a sufficient budget, and one in which some values are recomputed.
 const BUDGETS: [(Net, &str); 4] = [
     (Net::Mlp, "16MiB"),
     (Net::Mlp, "40KiB"),
@@ -42,7 +42,7 @@ fn a_step_without_memory_at_any_op_changes_nothing_and_half_of_it_can_be_done() 
             }
             let name = format!("{net:?} in {budget}, op {ops}");
             match done {
-                // The runtime made room and ran the op again.
+                // The runtime evicted other tensors and ran the op again.
                 Ok(_) => assert!(learner.bits() == all, "{name}"),
                 Err(Error::OutOfMemory(_)) => {
                     failed += 1;
@@ -56,7 +56,8 @@ fn a_step_without_memory_at_any_op_changes_nothing_and_half_of_it_can_be_done() 
             ops += 1;
         }
         println!("{net:?} in {budget}: failed at {failed} of {ops} ops");
-        // In short memory, a failed run is tried again with less pinned, so fewer ops fail.
+        // In short memory, the runtime repeats a failed run with fewer pinned storages, so fewer
+        // ops fail.
         assert!(failed > 20);
     }
 }
@@ -71,8 +72,8 @@ fn bits_after(net: Net, budget: &str, second: Option<usize>) -> Vec<(String, Vec
     learner.bits()
 }
 
-/// Updates that are not given as one leave each parameter with its old or its new value. None is
-/// lost, and training goes on.
+/// If updates are not grouped in one command, a failure leaves each parameter with its old or its
+/// new value. No parameter is lost, and training goes on.
 #[test]
 fn a_step_without_memory_loses_no_parameter() {
     for (net, budget) in BUDGETS {
@@ -103,7 +104,7 @@ fn a_step_without_memory_loses_no_parameter() {
     }
 }
 
-/// The very first step shows that a batch is too large.
+/// The batch is too large already in the first step.
 #[test]
 fn the_first_step_can_be_done_again_with_half_the_batch() {
     for net in [Net::Mlp, Net::Residual] {
@@ -149,7 +150,8 @@ fn a_batch_that_is_too_large_is_halved_until_it_fits() {
     assert!(learner.runtime.stats().unwrap().evictions > 0);
 }
 
-/// Regression: a put without room was poisoned for good, although its host copy was there.
+/// Regression: if memory was short for a put, its value was lost forever, although its host copy
+/// existed.
 #[test]
 fn a_put_without_room_succeeds_when_there_is_room() {
     let runtime = Runtime::builder().budget("20KiB").threads(1).cpu().unwrap();
@@ -175,8 +177,9 @@ fn a_put_without_room_succeeds_when_there_is_room() {
     runtime.sync().unwrap();
 }
 
-/// Regression: after a skipped update, the runtime took the handle for packed and the engine did
-/// not. A later sync said that an f32[4] cannot take the place of an f32[4].
+/// Regression: after a skipped update of a view, the runtime treated the handle as packed, and the
+/// engine treated it as a view. A later sync said that an f32[4] cannot take the place of an
+/// f32[4].
 #[test]
 fn a_part_whose_update_was_skipped_can_be_replaced_and_replace() {
     let runtime = Runtime::builder().budget("20KiB").threads(1).cpu().unwrap();

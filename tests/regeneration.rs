@@ -1,5 +1,5 @@
-//! Regenerating a value runs a small multiple of the ops it is made from, whatever the shape of its
-//! history. Otherwise it ends with an error that says so.
+//! Regenerating a value runs at most a small multiple of the ops from which the value is made,
+//! whatever the shape of its history. Otherwise, the regeneration ends with an error.
 
 use crate::common::history::{Evicted, History};
 
@@ -15,8 +15,8 @@ fn policies() -> Vec<PolicyKind> {
     PolicyKind::all().collect()
 }
 
-/// Regression: `y[i + 1] = g(f(y[i], y[i / 2]))` took time that doubled with every few values. Each
-/// `y[i / 2]` was evicted and had to be regenerated for the next one.
+/// Regression: regenerating `y[i + 1] = g(f(y[i], y[i / 2]))` took time that doubled with every few
+/// values, because each `y[i / 2]` was evicted and had to be regenerated for the next value.
 ///
 /// About `2 log2 n` free slots suffice for twice the work.
 #[test]
@@ -27,7 +27,7 @@ fn long_skips_come_back_in_twice_the_work() {
         let mut with_twelve = Vec::new();
         for dead in FATES {
             for slots in [12, slots, 2 * slots] {
-                // 12 slots are too few for the longest chain, where an error is allowed.
+                // 12 slots are too few for the longest chain, so an error is allowed.
                 let may_fail = slots == 12;
                 if may_fail && n > 2000 {
                     continue;
@@ -56,7 +56,7 @@ fn long_skips_come_back_in_twice_the_work() {
     }
 }
 
-/// No policy recomputes more than 40 times the needed values, given room for twice the frontier.
+/// In twice the memory of the frontier, no policy recomputes more than 40 times the needed values.
 #[test]
 fn with_room_for_twice_the_frontier_little_is_repeated() {
     let mut families = vec![
@@ -97,8 +97,8 @@ fn with_room_for_twice_the_frontier_little_is_repeated() {
     }
 }
 
-/// Below the frontier, regeneration may be impossible. It then ends with an error, since the limit
-/// bounds the runs. The value can be read once there is room.
+/// In less memory than the frontier, regeneration may be impossible. The limit on runs then ends it
+/// with an error. When more memory is free, the value can be read.
 #[test]
 fn with_little_room_it_comes_back_or_ends_with_an_error() {
     let mut families = vec![
@@ -163,8 +163,8 @@ impl CostModel for Stalls {
     }
 }
 
-/// The limit applies to the planned work, so a run that takes longer than before does not end a
-/// regeneration.
+/// The limit applies to the planned work. A run that takes longer than its earlier runs therefore
+/// does not end a regeneration.
 #[test]
 fn a_stalled_measurement_does_not_end_a_regeneration() {
     for n in [100, 200] {
@@ -180,7 +180,8 @@ fn a_stalled_measurement_does_not_end_a_regeneration() {
     }
 }
 
-/// Regression: there was no schedule without a limit, or where ops cost nothing.
+/// Regression: without a limit, or if ops cost nothing, a regeneration never switched to a
+/// schedule.
 #[test]
 fn no_limit_and_no_costs_are_no_reason_to_repeat_itself() {
     let n = 150;

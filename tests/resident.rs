@@ -1,5 +1,5 @@
-//! The budget is the memory of the process. Its resident memory grows by no more than the budget,
-//! the packing buffers of matrix products, and a little for everything else.
+//! The budget limits the memory of the process. The resident memory of the process grows by no more
+//! than the budget, the packing buffers of matrix products, and a few MiB for everything else.
 #![cfg(target_os = "linux")]
 
 mod common;
@@ -62,7 +62,7 @@ fn peak_bytes() -> u64 {
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
 }
 
-/// Environment variable that names the part to run in a process of its own.
+/// Environment variable that names the part to run in a separate process.
 const PART: &str = "REMAT_RESIDENT_PART";
 
 fn measure((name, budget, work): Part) {
@@ -74,7 +74,7 @@ fn measure((name, budget, work): Part) {
     let used = runtime.stats().unwrap().peak_bytes;
     println!("{name}: {} MiB resident, {} MiB of {} used", taken / MIB, used / MIB, budget / MIB);
     assert!(taken <= budget + packed + LITTLE, "{taken} bytes under a budget of {budget}");
-    // Otherwise the test would show nothing.
+    // The process must have touched all of its tensors, or the test would show nothing.
     assert!(taken >= used, "{taken} bytes of which {used} are tensors");
 }
 
@@ -83,7 +83,7 @@ fn resident_memory_stays_within_the_budget() {
     if let Ok(part) = std::env::var(PART) {
         return measure(PARTS.into_iter().find(|(name, ..)| *name == part).unwrap());
     }
-    // The peak never falls, so each part has a process of its own.
+    // The peak of a process never falls, so each part runs in a separate process.
     for (part, ..) in PARTS {
         let mut child = Command::new(std::env::current_exe().unwrap());
         let child =
@@ -102,7 +102,7 @@ fn resident_bytes() -> u64 {
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
 }
 
-/// The test has a process of its own, since other tests would count.
+/// The test runs in a separate process, because the memory of other tests would count.
 #[test]
 fn a_budget_that_is_lowered_gives_memory_back() {
     const LOWERED: &str = "REMAT_RESIDENT_LOWERED";

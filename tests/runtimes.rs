@@ -22,12 +22,12 @@ fn one(threads: usize) {
     assert_eq!(runtime.get(&y.mean().unwrap()).unwrap().as_f32(), Some(&[1.0][..]));
 }
 
-/// A single test, so that this process does nothing else.
+/// All checks are in a single test, so that the process does nothing else.
 #[test]
 fn ten_thousand_of_them_are_as_one() {
     let asked = std::env::var("REMAT_RUNTIMES").ok().and_then(|n| n.parse().ok());
     let count: usize = asked.unwrap_or(1000);
-    // The first runtimes take memory that is allocated once for all of them.
+    // The first runtimes allocate memory that all later runtimes reuse.
     let others = status("Threads");
     for _ in 0..200 {
         one(1);

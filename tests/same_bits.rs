@@ -1,6 +1,6 @@
-//! Every value read has the bits it has without a budget, or its error was reported, whatever the
-//! budget, the policy and the options. Memory in use stays within the budget. The same program with
-//! the same settings does exactly the same again.
+//! Whatever the budget, the policy and the options, each value that is read has the bits that it
+//! has without a budget, or its error was reported. Memory in use stays within the budget. Two runs
+//! of a program with equal settings make the same evictions.
 
 use crate::common::cases;
 use crate::common::program::draw::{policy, recipe, setup};
@@ -85,8 +85,8 @@ fn a_draw_that_fails_takes_back_what_was_replaced() {
     assert_eq!(play(&recipe, &setup).failures, 1);
 }
 
-/// Regression, found by a random program: a failed run for one of several updates took a value that
-/// another was to read.
+/// Regression, found by a random program: a failed run for one of several updates overwrote a value
+/// that another update had to read.
 #[test]
 fn several_updates_read_nothing_that_a_failed_run_took() {
     let put = |bytes| Drawn::Put { bytes, seed: 0 };

@@ -1,5 +1,5 @@
-//! Settings that change while there are tensors: the budget, the threshold, the policy, and whether
-//! history is kept. The bits stay the same, and the budget holds at every instant.
+//! Settings that change while the program holds tensors: the budget, the threshold, the policy, and
+//! whether compute paths are kept. The bits stay the same, and the budget holds at every instant.
 
 use crate::common::toy::{Bytes, GRANULE, ToyEngine, engine, mix};
 use remat::prelude::*;
@@ -92,7 +92,7 @@ fn a_budget_that_cannot_be_is_an_error_with_the_figures_and_changes_nothing() {
         assert!(error.contains(words), "{error}");
         assert_eq!(engine.stats(), before);
     }
-    // The rest is moved below the new budget.
+    // The blocks of the remaining tensors are moved below the new budget.
     engine.set_budget(3 * GRANULE).unwrap();
     assert!(!engine.is_resident(y) && engine.is_resident(x));
     assert!(engine.get(y).is_err(), "there is no room for it");

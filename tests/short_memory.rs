@@ -1,5 +1,6 @@
-//! Short memory: requests that fit by evicting or moving succeed. A request that cannot fit says
-//! why, loses nothing else, and succeeds later if there is room.
+//! If memory is short, an allocation that fits after evictions or moves succeeds. An allocation
+//! that cannot fit fails with the reason, and no other value is lost. The allocation succeeds
+//! later, when enough memory is free.
 
 use crate::common::toy::{
     Bytes, GRANULE, Toy, ToyDevice, ToyEngine, engine, engine_by, engine_with, mix, settings,
@@ -63,7 +64,7 @@ fn a_read_that_does_not_fit_keeps_the_tensor() {
     assert_eq!(engine.get(y).unwrap(), bits);
 }
 
-/// The budget that the report names gets past the op, and one byte less does not.
+/// With the budget that the report names, the op succeeds. With one byte less, the op fails.
 #[test]
 fn the_report_names_the_budget_that_would_do() {
     let attempt = |budget: u64| {
@@ -203,8 +204,8 @@ fn recomputing_beyond_the_limit_is_an_error() {
         for salt in 0..30 {
             chain.push(one(&mut engine, BLOCK, salt, &[chain[chain.len() - 1]]));
         }
-        // The chain is read backwards, and three of its values fit. This would go on for a while
-        // without a limit.
+        // The chain is read backwards, and three of its values fit in memory. Without a limit, the
+        // reads would recompute many times.
         let error = chain.iter().rev().find_map(|&key| engine.get(key).err());
         engine.check();
         match error.expect("it thrashes") {
@@ -215,7 +216,8 @@ fn recomputing_beyond_the_limit_is_an_error() {
     let (error, stats) = beyond(RecomputeLimit::Multiple(2.0));
     let RegenerationError::RecomputeLimit { ratio, limit } = error else { panic!("{error}") };
     assert!(ratio > limit && ratio < limit + 0.5, "{ratio}");
-    // The limit is the same as before, since the whole work was done before any recomputation.
+    // The limit allows as much recomputation as the first limit, because all work of the program
+    // was done before any recomputation.
     let (error, again) = beyond(RecomputeLimit::Cost(2.0 * stats.base_cost));
     let RegenerationError::RecomputeCost { cost, limit } = error else { panic!("{error}") };
     assert_eq!((cost, limit), (stats.recompute_cost, 2.0 * stats.base_cost));

@@ -1,4 +1,4 @@
-//! Events and spans take no memory if nobody listens, since nothing is put into words.
+//! Without a subscriber, events and spans allocate no memory, because no text is made.
 
 mod common;
 

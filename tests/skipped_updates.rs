@@ -1,4 +1,5 @@
-//! Updates that could not be made: the value that the handle names, and the calls that tell why.
+//! Updates that could not be made: the value that the handle has afterwards, and the calls that
+//! report the reason.
 
 use crate::common::faulty::{Fault, Faults};
 use crate::common::learner::faulty_cpu;
@@ -20,7 +21,7 @@ fn host(values: &[f32]) -> HostTensor {
     HostTensor::f32([values.len()], values.to_vec()).unwrap()
 }
 
-/// A tensor that is lost for want of memory.
+/// A tensor that is lost for lack of memory.
 fn lost(runtime: &Runtime, shape: &[usize]) -> Tensor {
     let huge = runtime.full(&[1 << 20], 1.0).unwrap();
     let sum = huge.square().unwrap().sum().unwrap();
@@ -31,8 +32,8 @@ fn add(runtime: &Runtime, target: &mut Tensor, other: &Tensor) {
     runtime.update(Accumulate, &mut [target], &[other]).unwrap();
 }
 
-/// A skipped update of a view leaves the handle naming its part of the storage. Views of it have
-/// the right bits, even those made before the failure is told.
+/// After a skipped update of a view, the handle still names its part of the storage. Views of the
+/// handle have the right bits, even views that were made before the failure is reported.
 #[test]
 fn views_of_a_part_whose_update_was_skipped_have_its_bits() {
     let runtime = start();
@@ -83,8 +84,8 @@ impl CostModel for Panics {
     }
 }
 
-/// Regression: the runtime ended if one of several updates failed and an earlier one had been
-/// replaced.
+/// Regression: the runtime ended if one of several updates failed after the tensor of an earlier
+/// update had been replaced.
 #[test]
 fn several_updates_that_fail_in_the_middle_leave_a_runtime_that_goes_on() {
     for (replaced, device) in [(false, false), (true, false), (false, true), (true, true)] {
@@ -125,8 +126,7 @@ fn several_updates_that_fail_in_the_middle_leave_a_runtime_that_goes_on() {
     }
 }
 
-/// Regression: after 64 failures that no call had asked about, an update was skipped and nothing
-/// told so.
+/// Regression: after 64 unreported failures, an update was skipped without an error.
 #[test]
 fn an_update_is_never_skipped_in_silence() {
     let runtime = start();
@@ -147,8 +147,8 @@ fn an_update_is_never_skipped_in_silence() {
     }
 }
 
-/// Regression: several ops of a step failed in short memory. A program that caught one failure and
-/// went on met the others later.
+/// Regression: several ops of a step failed in short memory. A program that caught the first
+/// failure and went on got the other failures in later steps.
 #[test]
 fn the_failures_of_a_step_are_reported_as_one() {
     let runtime = start();
@@ -164,7 +164,7 @@ fn the_failures_of_a_step_are_reported_as_one() {
         for (x, value) in all.iter().zip([1.0, 2.0, 3.0, 4.0]) {
             assert_eq!(runtime.get(x).unwrap(), host(&[value; 4]));
         }
-        // The failure of the step before the first round is told by itself.
+        // The failure of the step before the first round is reported separately.
         assert_eq!(runtime.sync().is_err(), round == 0);
         runtime.sync().unwrap();
         runtime.step().unwrap();
@@ -173,7 +173,7 @@ fn the_failures_of_a_step_are_reported_as_one() {
     runtime.sync().unwrap();
 }
 
-/// Policy that keeps the set of evicted storages, as it hears of them.
+/// Policy that keeps the set of evicted storages, from the events that it receives.
 #[derive(Debug)]
 struct Books(Arc<Mutex<(HashSet<StorageKey>, usize)>>);
 
@@ -198,7 +198,8 @@ impl Policy for Books {
     }
 }
 
-/// Regression: a policy heard that a deferred value was evicted, and never that it was made.
+/// Regression: a policy received the eviction of a deferred value, but never an event when the
+/// value was made.
 #[test]
 fn a_policy_hears_when_what_was_put_off_comes_in() {
     let books = Arc::default();
@@ -225,7 +226,8 @@ fn a_policy_hears_when_what_was_put_off_comes_in() {
     assert!(books.lock().unwrap().1 > 20);
 }
 
-/// Regression: such a leaf stayed evictable, with its host copy, for ever.
+/// Regression: a leaf that was deferred for lack of memory stayed evictable forever, and kept its
+/// host copy.
 #[test]
 fn a_leaf_without_room_is_one_once_it_has_room() {
     let runtime = Runtime::builder().budget("8KiB").threads(1).cpu().unwrap();

@@ -97,7 +97,8 @@ impl Subscriber for Kept {
     }
 }
 
-/// A single test, since a subscriber for all threads hears the workers of all runtimes.
+/// All checks are in a single test, because a subscriber for all threads also receives the lines of
+/// other runtimes' workers.
 #[test]
 fn commands_and_regenerations_are_spans() {
     let kept = Kept::default();
@@ -123,7 +124,7 @@ fn commands_and_regenerations_are_spans() {
         "command > did evict",
         "command kind=drop",
     ];
-    // The command that asked may not have ended yet.
+    // The span of the command that answered the caller may not have ended yet.
     let told = take();
     assert_eq!(told[..expected.len()], expected, "{told:#?}");
     runtime.sync().unwrap();

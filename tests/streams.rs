@@ -1,5 +1,5 @@
-//! Knowing a step never recomputes more than not knowing it, for loops of another framework. Each
-//! step of such a loop makes new parameters and drops the old ones.
+//! On loops of another framework, a run with predictions of its steps never recomputes more than a
+//! run without. Each step of such a loop makes new parameters and drops the old ones.
 
 use crate::common::torch::{Optimizer, Param, Sent, T, Torch, Var};
 use remat::device::sim::{Sim, Speed};
@@ -358,15 +358,15 @@ fn run(
 
 /// Number of steps in a run.
 const STEPS: usize = 24;
-/// Recomputed share by which foreseen steps may exceed guessed ones. The driver does not notice
-/// less.
+/// Recomputed share by which foreseen steps may exceed guessed steps. The driver does not detect
+/// smaller differences.
 const SLACK: f64 = 0.01;
 
-/// Knowing the steps of a model recomputes no more than not knowing them, in any budget. It passes
-/// wherever guessing or `ancestors` passes.
+/// In any budget, a run with predictions recomputes no more than a run without. It succeeds in each
+/// budget in which a run without predictions, or by `ancestors`, succeeds.
 ///
-/// Returns the number of cells of the grid in which guessing passed, and the number in which
-/// foreseen steps passed.
+/// Returns the number of cells of the grid in which the run without predictions succeeded, and the
+/// number in which the run with predictions succeeded.
 fn knowing_costs_no_more(model: Model) -> [usize; 2] {
     let [few, many] = if model == Model::Mlp { [128, 1024] } else { [8, 64] };
     let mut count = [0; 2];

@@ -87,7 +87,7 @@ fn detached_tensors_and_earlier_clones_are_not_watched() {
     let loss = (x.square().unwrap() + beside).unwrap();
     let gradients = tape.backward(&loss).unwrap();
     assert_eq!(gradients.get(&x).unwrap().item().unwrap(), 6.0);
-    // A tape that was played watches nothing any more.
+    // After its backward pass, a tape watches no tensor any more.
     let tape = Tape::new(&runtime);
     let error = tape.backward(&x.square().unwrap()).unwrap_err().to_string();
     assert!(error.contains("no tensor is watched"), "{error}");
@@ -107,8 +107,8 @@ fn two_tapes_do_not_mix() {
     assert!(one.backward(&loss).unwrap().get(&x).is_some());
 }
 
-/// `Tensor` methods pack operands where an op needs packed ones. `Runtime::apply` refuses such
-/// operands.
+/// Methods of `Tensor` pack operands if the op needs contiguous operands. `Runtime::apply` refuses
+/// operands that are not contiguous.
 #[test]
 fn methods_pack_what_must_be_contiguous() {
     let runtime = runtime();
@@ -126,7 +126,7 @@ fn methods_pack_what_must_be_contiguous() {
     assert!(runtime.apply(MatMul, &[&turned, &turned.t().unwrap()]).is_ok());
 }
 
-/// A runtime with other ops has tensors without methods. The error says so.
+/// On a runtime with ops of another type, the methods of a tensor return an error that says so.
 #[test]
 fn a_runtime_with_ops_of_its_own_says_that_its_tensors_have_no_methods() {
     let runtime = toy::runtime(1 << 20, &std::sync::Arc::default());

@@ -1,8 +1,9 @@
-//! Random training loops read the same values and are told the same failures, in the same turns,
-//! with plans as without.
+//! Random training loops read the same values and get the same failures, in the same turns, with
+//! plans and without.
 //!
 //! The loops are the same in each run. `REMAT_RANDOM_LOOPS=N` draws `N` others.
-//! `REMAT_RANDOM_SEED=N` runs loop `N` alone and prints everything it read and was told.
+//! `REMAT_RANDOM_SEED=N` runs loop `N` alone, and prints all values that the loop read and all
+//! failures that it got.
 
 use crate::common::{kind, say_nothing_of_what_is_on_purpose};
 use remat::device::{DeviceError, cpu};
@@ -21,8 +22,8 @@ const TURNS: usize = 36;
 const DIFFERED: [u64; 1] = [1_001_988];
 const WIDTH: usize = 16;
 
-/// Custom op that passes its input on. With a fault, its first run fails, or the op that makes its
-/// gradient.
+/// Custom op that copies its input. With a fault, its first run fails, or the first run of the op
+/// that makes its gradient.
 #[derive(Debug)]
 struct Pass {
     fault: Option<Fault>,
@@ -84,7 +85,7 @@ enum Twist {
     /// The loss is kept, or the oldest kept loss is read and dropped.
     KeepLoss,
     ReadKept,
-    /// A forward pass alone, after a mark of its own or not.
+    /// A forward pass alone, after an additional mark or not.
     Evaluate(bool),
     /// The turn ends without a mark.
     NoMark,
@@ -423,8 +424,9 @@ fn loops_read_and_hear_the_same_with_plans_as_without() {
         let [off, auto] = [Plan::Off, Plan::Auto].map(|plan| run(&draw, plan, budget));
         let (Ok((mut off, _)), Ok((mut auto, stats))) = (off, auto) else { continue };
         if draw.policy.starts_with("learned") {
-            // A learning policy evicts by how many turns it heard command by command, which plans
-            // change. So another op of the turn may be the first that does not fit.
+            // The evictions of a learning policy depend on the number of turns that it received
+            // command by command. Plans reduce this number, so another op of the turn may be the
+            // first that does not fit.
             [&mut off, &mut auto].into_iter().flatten().for_each(|(_, _, heard)| {
                 if let Err(error) = heard
                     && error.starts_with("out of memory")

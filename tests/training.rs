@@ -262,8 +262,8 @@ fn tight(target: Target, budget: u64, setup: &Setup) -> Runtime {
     target.start(builder)
 }
 
-/// Trains without a budget, and under one that is raised until it suffices. Returns the sufficient
-/// budget as a share of the peak.
+/// Trains without a budget, and under a budget that is raised until it suffices. Returns the
+/// sufficient budget as a share of the peak.
 fn compare(target: Target, training: &Training, setup: &Setup) -> Result<f64, TestCaseError> {
     let free = target.start(Runtime::builder().budget("64MiB").threads(1));
     let expected = train(&free, training).unwrap();
@@ -310,8 +310,8 @@ proptest! {
 }
 
 proptest! {
-    // The runs on a GPU differ only in their kernels and in that the device runs behind, so few
-    // cases are drawn.
+    // Runs on a GPU differ only in their kernels, and in that the device runs asynchronously, so
+    // few cases are drawn.
     #![proptest_config(cases(20))]
 
     #[test]

@@ -177,7 +177,7 @@ fn later_tokens_change_no_earlier_logits() {
         assert_eq!(before[..part], after[..part], "token {at}");
         assert_ne!(before[part..], after[part..], "token {at}");
     }
-    // Left out, later tokens change earlier logits no more than rounding does.
+    // If later tokens are left out, earlier logits change by no more than rounding.
     let found = logits(&tokens[..5]);
     let near = found.iter().zip(&before).all(|(a, b)| (a - b).abs() < 1e-5);
     assert!(near, "{found:?}");

@@ -1,5 +1,5 @@
-//! Tuning in the library: budgets said to pass do pass, refused ones do not, and the bits are those
-//! of any run.
+//! Tuning in the library: a budget that the tuner accepts suffices, a refused budget does not, and
+//! the bits are those of a run without tuning.
 
 use remat::data::Dataset;
 use remat::evict::Learn;

@@ -28,7 +28,7 @@ fn shape(draw: &mut Draw, rank: usize) -> Vec<usize> {
     (0..rank).map(|_| [1, 1, 2, 2, 3][draw.below(5)]).collect()
 }
 
-/// Bytes of a view's elements, in row-major order, computed the slow way.
+/// Bytes of a view's elements, in row-major order, computed one element at a time.
 fn bytes_of(storage: &[u8], view: &Layout) -> Vec<u8> {
     let size = view.dtype().bytes();
     let places = view.shape().iter().zip(view.strides().iter()).fold(
@@ -296,14 +296,14 @@ fn numbers_without_a_suffix_are_those_that_ops_take() {
     assert_eq!(HostTensor::new([1], vec![1.0f64]).unwrap().dtype(), DType::F64);
 }
 
-/// Each op says, when asked, which types it takes for each input. It refuses all others by name,
-/// before it runs.
+/// `Definition::inputs` of each op states the types of each input. Before it runs, the op refuses
+/// all other types, and the error names the type.
 #[test]
 fn ops_refuse_the_types_they_do_not_take() {
     let (cpu, sim) = (Runtime::builder().budget("1MiB"), Runtime::builder().budget("1MiB"));
     let runtimes = [cpu.cpu().unwrap(), sim.sim().unwrap()];
-    // These ops move bytes, of one input or of several alike. Other ops with `bf16` are tested with
-    // the devices.
+    // These ops only move bytes, of one input or of several inputs of one type. Other ops that take
+    // `bf16` are tested with the devices.
     let movers = [
         "broadcast",
         "concat",

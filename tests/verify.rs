@@ -1,5 +1,5 @@
-//! Check mode: an op whose second run gives other bits is found on every path, and an op with the
-//! same bits is never reported.
+//! Verification finds an op whose second run gives other bits, with plans and without. It never
+//! reports an op that gives the same bits.
 
 use remat::device::{DeviceError, cpu};
 use remat::error::{OtherBits, RuntimeError};
@@ -155,7 +155,7 @@ impl Program {
             });
         }
         if self.lets_go {
-            // Only later layers still need every second value.
+            // Every second value is read only by later layers, so its handle is dropped here.
             let mut layer = 0;
             kept.retain(|_| {
                 layer += 1;
@@ -228,7 +228,7 @@ const WRONGS: [Wrong; 6] = [
 /// Each fault is named with its op, step and element, and no wrong value is read. This holds for
 /// several policies and budgets, with plans and without.
 ///
-/// Without the check mode, wrong values are read.
+/// Without verification, wrong values are read.
 #[test]
 fn an_op_that_gives_other_bits_is_named_with_its_step_and_element() {
     let (mut found, mut by_plan, mut unseen, mut right) = (0, 0, 0, 0);
@@ -266,7 +266,7 @@ fn an_op_that_gives_other_bits_is_named_with_its_step_and_element() {
                     let plans = stats.planned_steps_evicting > 10 && stats.left_plans > 0;
                     found_by_plan += usize::from(plans && !errors.is_empty());
                     right += usize::from(errors.is_empty());
-                    // Without the check, wrong values are read and no error tells of it.
+                    // Without verification, wrong values are read, without an error.
                     let (silent, errors) = compare(program.run(builder()), &expected);
                     assert!(errors.is_empty(), "{at}");
                     unseen += usize::from(silent > 0);
@@ -281,8 +281,8 @@ fn an_op_that_gives_other_bits_is_named_with_its_step_and_element() {
     assert!(found_by_plan > 15, "{found_by_plan}");
 }
 
-/// A step leaves its plan at each read. Hashes of the values that the plan made are known from then
-/// on.
+/// A step leaves its plan at each of its reads in turn. After leaving, the engine has the hashes of
+/// the values that were made by plan.
 #[test]
 fn where_a_plan_is_left_what_it_kept_is_known() {
     let (mut found, mut left) = (0, 0);
@@ -314,8 +314,8 @@ fn where_a_plan_is_left_what_it_kept_is_known() {
     assert!(found > 10 && left > 10, "{found} {left}");
 }
 
-/// Right values are never reported, and hashes are freed with their handles. A share below 1
-/// verifies the same values in each run.
+/// Right values are never reported, and a hash is freed with the last handle of its value. A share
+/// below 1 verifies the same values in each run.
 #[test]
 fn a_share_is_the_same_each_time_and_what_is_kept_goes() {
     for plan in [Plan::Off, Plan::Auto] {
@@ -371,8 +371,8 @@ fn hashes_count_as_host_bytes() -> Result<(), Error> {
     Ok(())
 }
 
-/// Commands that need a lost value fail at once with the same error. Others go on. An error that
-/// was told is not told again by `sync`.
+/// Commands that need a lost value fail at once with the error of the lost value. Other commands
+/// succeed. `sync` does not report an error that a read already reported.
 #[test]
 fn outputs_with_other_bits_stay_lost_and_the_rest_goes_on() -> Result<(), Error> {
     let runtime = Runtime::builder().budget("1MiB").verify_recomputed(1.0).cpu()?;
@@ -404,8 +404,8 @@ fn outputs_with_other_bits_stay_lost_and_the_rest_goes_on() -> Result<(), Error>
     Ok(())
 }
 
-/// An upload is restored from its host copy and a random op runs again from its seed. Both give the
-/// same bits.
+/// An upload is restored from its host copy, and a random op runs again from its seed. Both restore
+/// the same bits.
 #[test]
 fn uploads_and_random_ops_are_compared_too() -> Result<(), Error> {
     let runtime = Runtime::builder().budget("1MiB").verify_recomputed(1.0).cpu()?;
