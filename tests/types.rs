@@ -296,8 +296,8 @@ fn numbers_without_a_suffix_are_those_that_ops_take() {
     assert_eq!(HostTensor::new([1], vec![1.0f64]).unwrap().dtype(), DType::F64);
 }
 
-/// `Definition::inputs` of each op states the types of each input. Before it runs, the op refuses
-/// all other types, and the error names the type.
+/// Each op is applied to inputs of every type. Before it runs, it refuses the types that it does
+/// not take. The error names the op, the type given and the types expected.
 #[test]
 fn ops_refuse_the_types_they_do_not_take() {
     let (cpu, sim) = (Runtime::builder().budget("1MiB"), Runtime::builder().budget("1MiB"));

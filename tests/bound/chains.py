@@ -1,17 +1,19 @@
-"""How far policies, and the bound of `remat bound`, are from the best plan for a chain. Outside the default tests.
+"""Compares policies, and the bound of `remat bound`, with the best plan for a chain. Not part of the default
+tests.
 
     cargo build --release --features cli
     python3 tests/bound/chains.py target/release/remat
 
-A chain of n layers: x[i] is made from x[i-1], then a loss from x[n], and the backward pass reads each x[i] again, the last
-first. Its best plan is found by dynamic programming over segments and memory, as Rotor does (Beaumont et al., 2019); where all
-layers are alike, that is Revolve (Griewank and Walther, 2000). It is the best of those that, once they keep a value, keep it until
-it is read (persistent ones).
+In a chain of n layers, x[i] is made from x[i-1], and a loss from x[n]. The backward pass then reads each x[i]
+again, the last one first. Dynamic programming over segments and memory finds the best plan of a chain, as Rotor
+does (Beaumont et al., 2019). If all layers are equal, this is Revolve (Griewank and Walther, 2000). Only
+persistent plans count: a plan that keeps a value keeps it until it is read.
 
-Half of the chains have layers that are all alike, half have costs of 1 to 9 and sizes of 1 to 4 at random. Excess is the cost of
-what runs again over that of the chain. A policy fails where it recomputes more than the chain itself.
+Half of the chains have equal layers, and half have random costs of 1 to 9 and sizes of 1 to 4. The excess is
+the cost of all recomputation divided by the cost of the chain. A policy fails if it recomputes more than the
+cost of the chain.
 
-Fails if the bound is above the best plan anywhere.
+The script fails if the bound of any budget is above the cost of the best plan.
 """
 
 import functools
@@ -29,7 +31,8 @@ SHARES = [0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6]
 
 class Chain:
     def __init__(self, costs, sizes):
-        """Of each layer; sizes[0] is that of the input. A gradient is as large as its value."""
+        """Takes the cost and the size of each layer; sizes[0] is the size of the input. A gradient is as large as its
+        value."""
         self.costs, self.sizes = costs, sizes
         self.layers = len(costs)
         self.first = functools.lru_cache(None)(self.first)
@@ -60,7 +63,7 @@ class Chain:
         return "".join(json.dumps(line) + "\n" for line in lines)
 
     def sweep(self, start, end):
-        """What it takes to get from x[start] to x[end], and costs; x[start] stays, what lies between does not."""
+        """Memory and cost of computing x[end] from x[start]. x[start] stays, and the values in between are freed."""
         pairs = ((self.sizes[k - 1] if k > start + 1 else 0) + self.sizes[k] for k in range(start + 1, end + 1))
         return max(pairs), sum(self.costs[start:end])
 
@@ -68,21 +71,22 @@ class Chain:
         return 2 * self.sizes[i] + self.sizes[i - 1]
 
     def best(self, budget):
-        """The least cost beyond that of one forward pass, in so many units."""
+        """Least recomputation in a budget of so many units: the least cost minus that of one forward pass."""
         return self.first(0, budget - self.sizes[0]) - sum(self.costs)
 
     def first(self, start, room):
-        """From x[start] to the loss and back, the gradients not made yet; x[start] takes none of the room."""
+        """Least cost from x[start] to the loss and back, before any gradient is made. `room` does not include x[start]."""
         return self.choose(start, self.layers, room, 0, self.first)
 
     def again(self, start, end, room):
-        """The same where the gradient of x[end] is there, which is in the room."""
+        """Least cost from x[start] to x[end] and back, if the gradient of x[end] is in memory. `room` includes this
+        gradient."""
         if start == end:
             return 0
         return self.choose(start, end, room, self.sizes[end], lambda at, room: self.again(at, end, room))
 
     def choose(self, start, end, room, gradient, rest):
-        """The least of all values that may be kept first."""
+        """Least cost over all choices of the first value to keep."""
         least = float("inf")
         for at in range(start + 1, end + 1):
             need, cost = self.sweep(start, at)

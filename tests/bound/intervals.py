@@ -1,4 +1,4 @@
-"""How far the bound of `remat bound` is below the best plan that CP-SAT finds. Outside the default tests.
+"""Compares the bound of `remat bound` with the best plan that CP-SAT finds. Not part of the default tests.
 
     python3 -m venv /tmp/solvers && /tmp/solvers/bin/pip install ortools==9.15.6755
     cargo build --features cli
@@ -6,17 +6,19 @@
     target/debug/remat train mlp --batch 8 --steps 2 --no-test --record target/tmp/bound/mlp.jsonl
     /tmp/solvers/bin/python tests/bound/intervals.py target/debug/remat target/tmp/bound/*.jsonl
 
-The plans are those of Moccasin (Bartan et al., ICML 2023): each value has some intervals in which it is in memory, an interval
-begins with a run of the op that makes the value, and what runs reads values in one of their intervals. At each instant,
-the bytes of all intervals fit the budget. What a recording asks for is read here once more, by the assumptions of the
-theorem in `src/bound.rs`; nothing is shared with it.
+The plans are those of Moccasin (Bartan et al., ICML 2023). Each value has some intervals in which it is in
+memory. An interval begins with a run of the op that makes the value, and an op reads each value in one of the
+value's intervals. At each instant, the bytes of all intervals fit the budget. The script reads a recording
+under the assumptions of the theorem in `src/bound.rs`, and shares no code with it.
 
-Two things are limited: how often an op runs again (--runs), and how often between the same two commands, each time in the order
-of the program (--rounds). So what is found costs at least as much as the best of all plans. Where a file NAME.least lies beside
-NAME.jsonl, its lines are a budget and the cost of the best of all plans, or `none`, by the search of `exact.rs`: the two are compared.
+Two numbers are limited: how often an op runs again (--runs), and how often it runs between two successive
+commands, in program order (--rounds). The plan found therefore costs at least as much as the best of all plans.
+If a file NAME.least exists beside NAME.jsonl, each of its lines has a budget and the cost of the best plan that
+the search of `exact.rs` found, or `none`. The script compares the two costs.
 
-Fails if the bound is above the cost of any plan that was found, if it refuses another budget than those below the largest working
-set, which is computed here, or one that a plan fits, or if a plan is better than NAME.least has it.
+The script fails in three cases: if the bound is above the cost of a plan, if a plan costs less than NAME.least
+says, or if `remat bound` refuses the wrong budgets. It must refuse exactly the budgets below the largest
+working set, which the script computes itself.
 """
 
 import argparse
@@ -27,7 +29,7 @@ from pathlib import Path
 
 from ortools.sat.python import cp_model
 
-# What a cost is rounded to, of the costs of all ops.
+# Costs are rounded to the cost of all ops divided by this number.
 STEPS = 10**7
 
 
@@ -44,20 +46,22 @@ def arguments():
 
 
 class Value:
-    """The bytes that one or more tensors look at, with one content."""
+    """Bytes of a storage with one content, which one or more tensors view."""
 
     def __init__(self, size, path):
         self.size = size
-        # What makes it again.
+        # Op that can make the value again.
         self.path = path
         self.handles = 1
-        # The command that makes it first, where that is settled.
+        # Command that first makes the value, if this command is fixed.
         self.made = None
-        # It is held from the end of one command to the end of another; the whole program if that is None.
+        # The value must stay in memory from the end of one command to the end of another, or of the program if
+        # that is None.
         self.held_from, self.held_to = None, None
-        # Held after the first command that reads it.
+        # Whether the value must stay in memory after the first command that reads it.
         self.leaf = False
-        # Of an update: its command, which of its calls, and the value whose bytes it may take over.
+        # If an update makes the value: the number of the call in the command, and the value whose bytes it may
+        # take over.
         self.update = None
 
 
@@ -67,7 +71,7 @@ class Op:
     def __init__(self, cost, reads, scratch, first):
         self.cost, self.reads, self.scratch = cost, reads, scratch
         self.makes = []
-        # The command that is its first run, or before which it may run first at the earliest.
+        # Command that is the first run of the op, or the earliest command before which the op may run.
         self.first = first
         self.free = not reads
 
@@ -80,7 +84,7 @@ class Step:
 
 
 class Program:
-    """What a recording asks for."""
+    """Program of a recording: its values, ops, and the needs of its commands."""
 
     def __init__(self, lines):
         self.values, self.paths, self.steps = [], [], []
@@ -212,7 +216,7 @@ class Program:
         return self
 
     def useful(self):
-        """Of each command: what it or a later one may read, directly or to make other values."""
+        """For each command, the values that it or a later command may read, directly or to make other values."""
         useful, later = [None] * len(self.steps), set()
         for at in reversed(range(len(self.steps))):
             todo = [value for value in self.steps[at].reads if value not in later]
@@ -226,7 +230,7 @@ class Program:
         return useful
 
     def working_set(self, at):
-        """Bytes that a command needs, with what is held then."""
+        """Bytes that a command needs, including the values that must stay in memory during the command."""
         step = self.steps[at]
         held = {value for value in self.values if value.held_from is not None and value.held_from < at <= value.held_to}
         together = sum(value.size for value in held | step.reads)
@@ -241,7 +245,7 @@ class Program:
         return max(self.working_set(at) for at in range(len(self.steps)))
 
     def peak_bytes(self):
-        """Most bytes in use if everything is held from where it is made to its last use."""
+        """Peak of the bytes in use if each value is held from its first run to its last use."""
         last = {value: value.made for value in self.values}
         first = dict(last)
         for at, step in enumerate(self.steps):
@@ -273,8 +277,8 @@ def distinct(items):
 class Plans:
     """All plans for a program in a budget, as a model for CP-SAT.
 
-    Time goes in turns: before each command a slot for each path, as often as there are rounds, and then slots for the command,
-    one for each call. What is made in a slot is there in that slot.
+    Time is a sequence of slots. Before each command, each round has a slot for each op that can run again. Then
+    the command has one slot for each of its calls. A value is in memory from the slot that makes it.
     """
 
     def __init__(self, program, budget, runs, rounds):
@@ -286,7 +290,7 @@ class Plans:
         self.calls = max(len(step.scratches) for step in program.steps)
         self.width = rounds * len(self.paths) + self.calls
         self.horizon = self.width * len(program.steps)
-        # Value -> its intervals: begin, end, whether there is one.
+        # Value -> its intervals: begin, end, and whether the interval exists.
         self.copies = {value: [] for value in program.values}
         self.last_use = {}
         for at, values in enumerate(useful):
@@ -298,14 +302,14 @@ class Plans:
         self.intervals, self.demands = [], []
         self.costs = []
         self.runs = []
-        # Path -> command -> whether a run of it comes between that and the one before.
+        # Op -> command -> whether the op runs between this command and the previous command.
         self.before = {path: {} for path in program.paths}
         for number, path in enumerate(self.paths):
             self.path(number, path, stages[path], runs)
         for value in program.values:
             if value.path is None:
                 self.once(value)
-        # Who reads comes after all who are read.
+        # An op that reads a value comes after the ops that make the value.
         for path, begin, present in self.runs:
             for value in path.reads:
                 self.read(value, begin, begin + 1, present)
@@ -360,7 +364,7 @@ class Plans:
                 model.add_implication(present, before[1])
                 model.add(begin > before[0]).only_enforce_if(present)
             for value in path.makes:
-                # Of no use to anyone: it is there while it is made.
+                # A value that no command uses is in memory only while it is made.
                 latest = max(self.last_use.get(value, 0), self.begin_of(path.first) + self.calls)
                 end = model.new_int_var(0, max(latest, self.horizon), "")
                 model.add(end >= begin + 1).only_enforce_if(present)
@@ -371,7 +375,7 @@ class Plans:
             before = (begin, present)
 
     def once(self, value):
-        """A value that cannot be made again."""
+        """Adds a value that cannot be made again."""
         model, present = self.model, self.model.new_constant(1)
         call, old = value.update or (0, None)
         early, late = self.begin_of(value.made) + call, self.after(value.made)
@@ -388,7 +392,7 @@ class Plans:
         self.occupy(begin, end, present, value.size)
 
     def read(self, value, begin, until, present):
-        """Somebody reads a value from one time until another: in one of its intervals."""
+        """Adds a read of a value from slot `begin` to slot `until`: one of the value's intervals must cover these slots."""
         chosen = []
         for its_begin, its_end, exists in self.copies[value]:
             if isinstance(its_begin, int) and isinstance(begin, int) and its_begin >= begin:
@@ -406,7 +410,7 @@ class Plans:
         until = begin + len(step.scratches)
         for value in step.reads:
             heirs = [new for new in step.makes if new.update and new.update[1] is value]
-            # Updated in place, it is there for as long as the command takes.
+            # A value that is updated in place stays in memory during the whole command.
             chosen = self.read(value, begin, self.after(at) if heirs else until, 1)
             for heir in heirs:
                 for this, end in chosen:
@@ -417,7 +421,7 @@ class Plans:
                 self.demands.append(scratch)
 
     def held(self, value):
-        """It may not go between two commands: it stays as it is, or is made anew beside others without a moment's absence."""
+        """Keeps a value in memory between two commands: an interval lasts to the end, or the next interval begins in time."""
         model, copies = self.model, self.copies[value]
         since, until = self.begin_of(value.held_from), self.after(value.held_to)
         for (_, end, present), after in zip(copies, [*copies[1:], None]):
@@ -434,7 +438,7 @@ class Plans:
             model.add_bool_or(*ways, ~present)
 
     def at_commands(self, budget):
-        """What follows of all this at the instants of commands, in sums: with these, CP-SAT has lower bounds."""
+        """Adds redundant constraints: sums at the instants of commands, from which CP-SAT derives lower bounds."""
         model, steps = self.model, self.program.steps
         there = {}
         for value in self.program.values:
@@ -463,7 +467,8 @@ class Plans:
             model.add(sum(rest) <= budget - needed)
 
     def solve(self, seconds, workers):
-        """The best that was found, what none is below, and whether that is the same; None where there is none."""
+        """Cost of the best plan found, a lower bound on the cost of any plan, and whether the search finished. None for no
+        value."""
         solver = cp_model.CpSolver()
         solver.parameters.max_time_in_seconds = seconds
         solver.parameters.num_workers = workers
@@ -480,13 +485,13 @@ class Plans:
 
 
 def stages_of(path, useful):
-    """The commands before which a path may run again, and somebody may want what it makes."""
+    """Commands before which an op may run again so that a later command can use its outputs."""
     first = path.first if path.free else path.first + 1
     return [at for at in range(first, len(useful)) if any(value in useful[at] for value in path.makes)]
 
 
 def bound_of(remat, recording, budget):
-    """The least cost, or None where the budget is refused."""
+    """Least cost by `remat bound`, or None if the budget is refused."""
     command = [remat, "bound", recording, "--arena", "bytes", "--budget", f"{budget}B", "--json", "-"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
@@ -495,7 +500,7 @@ def bound_of(remat, recording, budget):
 
 
 def known_of(recording):
-    """Budget -> the cost of the best plan by another search, None where there is none."""
+    """Budget -> cost of the best plan by the search of `exact.rs`; the cost is None if there is no plan."""
     file = recording.with_suffix(".least")
     lines = map(str.split, file.read_text().splitlines()) if file.exists() else []
     return {int(budget): None if cost == "none" else float(cost) for budget, cost in lines}

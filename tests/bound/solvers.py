@@ -1,11 +1,12 @@
-"""How much the bound of `remat bound` loses to the optimum of the linear program behind it. Outside the default tests.
+"""Compares the bound of `remat bound` with the optimum of the linear program behind it. Not part of the default
+tests.
 
     python3 -m venv /tmp/solvers && /tmp/solvers/bin/pip install highspy==1.15.1
     cargo build --features cli
     /tmp/solvers/bin/python tests/bound/solvers.py target/debug/remat ../shared/data/traces/unet.log.gz ...
 
-Of each trace at each budget, HiGHS solves what `--lp` writes. Fails if the bound is above that optimum, which would
-refute it, or more than LOST below.
+For each trace and budget, HiGHS solves the linear program that `--lp` writes. The script fails if the bound is
+above the optimum of HiGHS, which would prove the bound wrong, or more than LOST below the optimum.
 """
 
 import json
@@ -17,7 +18,7 @@ from pathlib import Path
 import highspy
 
 BUDGETS = [80, 60, 50, 40, 30]
-# Excess. Of HiGHS: feasibility and optimality to 1e-7.
+# Tolerance of excesses. HiGHS is feasible and optimal to 1e-7.
 TOLERANCE = 1e-6
 LOST = 2e-3
 
