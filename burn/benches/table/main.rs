@@ -1,14 +1,16 @@
-//! The table of README.md: what training takes and costs, by plain Burn, by its checkpointing, and under a budget.
+//! Measures the table of README.md: memory and time of training by plain Burn, with Burn's
+//! checkpointing, and under a budget.
 //!
 //! ```sh
 //! cargo bench --bench table
 //! cargo bench --bench table -- mlp lstm
 //! ```
 //!
-//! A step's time is a multiple of what it takes on a server of Burn's own, so that the price of the connection is a line of its own: two
-//! models are trained in turn, a step of one and a step of the other, and the median of the ratios counts. Memory is what the
-//! process allocates, whoever does, from before the device is made; each model has a process of its own, so that nothing is left of
-//! others.
+//! The time of a step is relative to the same step on Burn's own server, so that the cost of the
+//! connection has a separate row. Steps of two models alternate, one on each device, and the result
+//! is the median of the ratios. Memory is all memory that the process allocates, beginning before
+//! the device is made. Each model has a separate process, so that no memory of other models is
+//! left.
 
 #[path = "../../tests/common/mod.rs"]
 mod common;
@@ -27,29 +29,30 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Steps of a run whose memory counts: as many as it takes until a device looks for how they are best run.
+/// Number of steps of a run in which memory is measured. After these steps, a device begins its
+/// search for forecasts.
 const STEPS: usize = 6;
-/// Such runs: the most that one of them takes counts.
+/// Number of runs in which memory is measured. The result is the largest peak.
 const ROUNDS: usize = 3;
-/// Steps in which a device learns what comes, and how that is best run.
+/// Number of steps in which a device learns to predict steps, and searches for forecasts.
 const LEARNING: usize = 24;
-/// Steps after those, whose times and recomputing count.
+/// Number of later steps, in which time and recomputation are measured.
 const PAIRS: usize = 41;
 
-/// What a run came to.
+/// Result of a run.
 struct Ran {
     outcome: Outcome,
-    /// Really allocated.
+    /// Peak of the bytes that the process allocated.
     real: u64,
-    /// Counted, of ours.
+    /// Peak of the bytes that `remat-burn` counts; `None` for plain Burn.
     counted: Option<u64>,
 }
 
-/// What a step takes.
+/// Time and recomputation of a step.
 struct Pace {
-    /// How much longer than on Burn's own server.
+    /// Time relative to the same step on Burn's own server.
     ratio: f64,
-    /// Cost of what is recomputed, over that of the work itself; of ours.
+    /// Cost of recomputation divided by the cost of the work; `None` for plain Burn.
     recomputed: Option<f64>,
 }
 
@@ -72,7 +75,8 @@ impl Row {
     }
 }
 
-/// Prints the rows of a model, called so, beside a device of Burn's own server.
+/// Prints the rows of the model with this name. The device is one of Burn's own server, for
+/// comparison.
 type Rows = fn(&str, &Device) -> Vec<String>;
 
 const MODELS: [(&str, Rows); 5] = [
@@ -83,7 +87,7 @@ const MODELS: [(&str, Rows); 5] = [
     ("lstm", model::<models::Recurrent>),
 ];
 
-/// Says which model a process of its own is for.
+/// Environment variable that names the model of a separate process.
 const MODEL: &str = "REMAT_BURN_TABLE_MODEL";
 
 fn main() {
@@ -118,10 +122,10 @@ fn main() {
     bounds.iter().for_each(|bound| println!("{bound}"));
 }
 
-/// One model, in a process in which nothing else was allocated.
+/// Measures one model, in a process that has no memory of other models.
 fn alone(name: &str) {
     let served = serve();
-    // What is made once for the process.
+    // Makes everything that a process makes once.
     let guard = remat_burn::budget("1GiB").serve::<Flex>(FlexDevice).expect("a device");
     let _ = Tensor::<1>::from_floats([1.0], &guard).into_data();
     drop(guard);
@@ -149,7 +153,7 @@ fn serve() -> Device {
     Device::remote_options(&host).init().expect("it is there")
 }
 
-/// Prints the rows of a model. Returns how its real peaks are bounded.
+/// Prints the rows of a model. Returns lines that compare its real peaks with their limits.
 fn model<N: Net>(name: &str, served: &Device) -> Vec<String> {
     let known = &Measured::of::<N>(served).expect("it trains without a limit");
     let mut rows: Vec<Row> = [
@@ -175,7 +179,7 @@ fn model<N: Net>(name: &str, served: &Device) -> Vec<String> {
             let Ok(ran) = &mut row.ran else { continue };
             match run::<N>(row.how, row.checkpointing, known) {
                 Ok(again) => {
-                    // Only plain Burn draws new numbers.
+                    // Plain Burn draws other random numbers in each run.
                     let drawn = matches!(row.how, How::Plain | How::Served);
                     assert!(
                         drawn || again.outcome == ran.outcome,
@@ -195,7 +199,7 @@ fn model<N: Net>(name: &str, served: &Device) -> Vec<String> {
     let (Some(plain), Some(unlimited), Some(base)) = (plain, unlimited, base) else {
         panic!("{name} does not train without a limit");
     };
-    // Masks of dropout are drawn from other numbers than plain Burn's.
+    // Under a budget, masks of dropout are drawn from other random numbers than in plain Burn.
     let (same_as, whose) =
         if name == "dropout" { (unlimited, " (as without a limit)") } else { (plain, "") };
     let above = base.real.saturating_sub(known.full);
@@ -255,7 +259,7 @@ fn run<N: Net>(how: How, checkpointing: bool, known: &Measured) -> Result<Ran, S
 }
 
 fn run_once<N: Net>(how: How, checkpointing: bool, known: &Measured) -> Result<Ran, String> {
-    // What was dropped last is let go by other threads.
+    // Other threads free the memory of values that were dropped just before.
     std::thread::sleep(Duration::from_millis(100));
     let since = Since::now();
     let place = Place::new(how, checkpointing, known)?;
@@ -268,7 +272,7 @@ fn run_once<N: Net>(how: How, checkpointing: bool, known: &Measured) -> Result<R
     Ok(Ran { outcome, real: since.peak(), counted })
 }
 
-/// What a step takes, beside one on Burn's own server.
+/// Measures steps, alternating with steps on Burn's own server.
 fn pace<N: Net>(how: How, checkpointing: bool, known: &Measured) -> Result<Pace, String> {
     let start = Instant::now();
     let base = Place::new(How::Served, false, known)?;

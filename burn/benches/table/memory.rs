@@ -1,4 +1,4 @@
-//! What the process really allocates.
+//! Allocator that counts the bytes that the process allocates.
 #![allow(unsafe_code)] // An allocator is.
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -13,17 +13,17 @@ fn count(bytes: usize) {
     PEAK.fetch_max(NOW.fetch_add(bytes, Relaxed) + bytes, Relaxed);
 }
 
-// SAFETY: the system's allocator does the work; this only counts.
+// SAFETY: every method forwards to the system's allocator, and only counts in addition.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
-        // SAFETY: the caller's promise is the system's.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc`, which `System` requires.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
-        // SAFETY: the caller's promise is the system's.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc`, which `System` requires.
         unsafe { System.alloc_zeroed(layout) }
     }
 
@@ -33,13 +33,13 @@ unsafe impl GlobalAlloc for Counting {
         } else {
             NOW.fetch_sub(layout.size() - size, Relaxed);
         }
-        // SAFETY: the pointer is from the system, and the layout its own.
+        // SAFETY: `System` allocated the block with this layout.
         unsafe { System.realloc(pointer, layout, size) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         NOW.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the pointer is from the system, and the layout its own.
+        // SAFETY: `System` allocated the block with this layout.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -47,18 +47,18 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Bytes allocated from some moment on.
+/// Bytes that were allocated when counting began.
 pub struct Since(usize);
 
 impl Since {
-    /// From now on.
+    /// Begins to count at this moment.
     pub fn now() -> Self {
         let now = NOW.load(Relaxed);
         PEAK.store(now, Relaxed);
         Self(now)
     }
 
-    /// More bytes than at that moment, at most.
+    /// Peak of the allocated bytes since counting began, minus the bytes at that moment.
     pub fn peak(&self) -> u64 {
         PEAK.load(Relaxed).saturating_sub(self.0) as u64
     }

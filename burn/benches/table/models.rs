@@ -1,4 +1,5 @@
-//! The models of the table: large enough that tensors are what memory goes to, small enough for a minute.
+//! Models of the table. Their tensors take most of the memory, and each model trains in about a
+//! minute.
 
 use crate::common::{Net, numbers};
 use burn::module::Module;
@@ -115,7 +116,7 @@ impl Net for Recurrent {
     fn logits(&self, batch: u64, device: &Device) -> Tensor<2> {
         let data = TensorData::new(numbers(batch, 128 * 32 * 32, 1.0), [128, 32, 32]);
         let (x, _) = self.lstm.forward(Tensor::from_data(data, device), None);
-        // The last of each row.
+        // Takes the last position of each sequence.
         self.last.forward(x.slice([0..128, 31..32]).flatten(1, 2))
     }
 }

@@ -1,4 +1,4 @@
-//! Where a model may be trained.
+//! Devices on which the benchmark trains a model.
 
 use crate::common::{Net, Training};
 use burn::tensor::Device;
@@ -8,25 +8,27 @@ use remat_burn::remat::unstable::program::KnownSteps;
 use remat_burn::{Builder, Guard};
 use std::time::Instant;
 
-/// A run that recomputes this many times the work itself is given up.
+/// A run that recomputes this many times its own work ends with an error.
 const RECOMPUTE_LIMIT: f64 = 4.0;
 
-/// The first step makes the optimizer's state, and the second and third are alike.
+/// Number of rehearsed steps. The first step makes the optimizer's state, and the second and third
+/// are equal.
 const REHEARSED: usize = 4;
 
-/// Where a model is trained.
+/// Device on which a model is trained.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum How {
     Plain,
     /// Burn's own server.
     Served,
-    /// Percent of what it takes without a limit; `None` is without one.
+    /// `remat-burn`, under a budget in percent of the memory that the model takes without a limit;
+    /// `None` for no limit.
     Ours(Option<u64>),
-    /// The same, after some steps on a device that computes nothing.
+    /// `remat-burn`, with steps predicted from a rehearsal on a device that computes nothing.
     Rehearsed(u64),
 }
 
-/// What is known of a model before its rows.
+/// Facts about a model that its rows need.
 pub struct Measured {
     /// A device of Burn's own server.
     pub served: Device,
@@ -36,7 +38,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// On a device that computes nothing.
+    /// Finds the memory and the steps of a model, on a device that computes nothing.
     pub fn of<N: Net>(served: &Device) -> Result<Self, remat_burn::Error> {
         let builder = remat_burn::budget(1_u64 << 40).known_steps(KnownSteps::marked());
         let guard = builder.sim::<Flex>(FlexDevice)?;
@@ -50,7 +52,7 @@ impl Measured {
     }
 }
 
-/// A device, and what ends a step there.
+/// Device, with the call that ends a step on it.
 pub struct Place {
     pub device: Device,
     served: Option<Device>,
@@ -81,17 +83,17 @@ impl Place {
         Ok(Self { device: guard.device(), served: None, guard: Some(guard) })
     }
 
-    /// The seconds that a step of training on this device takes.
+    /// Trains one step on this device, and returns its seconds.
     pub fn step<N: Net>(&self, training: &mut Training<N>) -> Result<f64, String> {
         let start = Instant::now();
         let trained = training.step();
-        // The engine's own words come first.
+        // An error of the engine is reported before an error of the training.
         self.end_step()?;
         trained?;
         Ok(start.elapsed().as_secs_f64())
     }
 
-    /// Of ours.
+    /// Counters of `remat-burn`; `None` for plain Burn.
     pub fn stats(&self) -> Result<Option<Stats>, String> {
         let stats = self.guard.as_ref().map(Guard::stats);
         stats.transpose().map_err(|error| error.to_string())
