@@ -77,6 +77,8 @@ impl Session {
         if let PolicyKind::Learned(learn) = kind {
             driver.learn_by(lab::learner(learn, seed));
         }
+        // From the first eviction on, an evictor that looks ahead knows what a step will use next.
+        driver.recognize_steps_once_short();
         driver.name_budgets_by(Some(lab::passing_budget));
         if let Some(path) = record {
             let recorder = JsonLines::create(path)
