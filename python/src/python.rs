@@ -282,10 +282,10 @@ impl Session {
             session.bury();
             let mut stats = session.driver.stats();
             stats.evictions -= session.given.min(stats.evictions);
-            found = Some(stats);
+            found = Some((stats, session.leaf_bytes()));
             Ok(())
         })?;
-        let stats = found.unwrap_or_default();
+        let (stats, leaves) = found.unwrap_or_default();
         let mut counts = [0; 4];
         // SAFETY: there is room for four numbers.
         let (live, live_peak) = unsafe {
@@ -300,6 +300,8 @@ impl Session {
             ("peak_bytes", stats.peak_bytes),
             ("live_bytes", live),
             ("live_peak_bytes", live_peak),
+            ("leaf_bytes", leaves),
+            ("heap_bytes", heap::resident()),
             ("ops", stats.ops),
             ("recomputed_ops", stats.recomputed_ops),
             ("evictions", stats.evictions),

@@ -8,6 +8,7 @@ use crate::ffi::{
 use crate::op::{Record, TorchOp};
 use remat::error::RuntimeError;
 use remat::op::{Outputs, SmallVec};
+use remat::unstable::graph::Residence;
 use remat::unstable::program::{Command, Driver, Ids, TensorId};
 use remat::{Error, Layout};
 use std::collections::HashMap;
@@ -97,6 +98,16 @@ impl Session {
         self.failure()?;
         self.bring(tensor)?;
         Ok(tensor.0)
+    }
+
+    /// Bytes of resident values that have no compute path, so that they cannot be evicted.
+    pub fn leaf_bytes(&self) -> u64 {
+        let storages = self.driver.engine().graph().storages();
+        let leaves = storages.filter_map(|(_, storage)| match storage.residence {
+            Residence::Resident(held) if storage.producer.is_none() => Some(held.bytes),
+            _ => None,
+        });
+        leaves.sum()
     }
 
     /// Names a value for error messages.
