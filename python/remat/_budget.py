@@ -52,7 +52,8 @@ class Stats:
     live_bytes: int
     live_peak_bytes: int
     leaf_bytes: int
-    """Bytes that cannot be evicted: parameters, the optimizer's state, data, and what was updated in place."""
+    """Bytes that cannot be evicted, now or at the end of a step: parameters, the optimizer's state, data, and what was
+    updated in place."""
     reserved_bytes: int
     """Bytes that the process has for tensors, with free space between them: pages of remat's heap on the CPU, and what
     PyTorch's allocator has reserved on a GPU."""
@@ -241,7 +242,7 @@ class budget:
         stats = self.stats()
         limit = "no limit yet" if self._share is not None else _human(stats.budget_bytes)
         return (
-            f"budget {limit}: peak {_human(stats.peak_bytes)}, of which {_human(stats.leaf_bytes)} cannot be evicted; "
+            f"budget {limit}: peak {_human(stats.peak_bytes)}, {_human(stats.leaf_bytes)} of which cannot be evicted; "
             f"{stats.evictions:,} evictions, {100 * stats.recompute_ratio:.1f} % recomputed in {stats.steps:,} steps"
         )
 

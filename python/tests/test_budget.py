@@ -179,7 +179,7 @@ def test_optimizers_end_steps():
 
 def test_repr():
     budget = remat.budget("6GiB")
-    assert repr(budget) == "budget 6.00 GiB: peak 0 B, of which 0 B cannot be evicted; 0 evictions, 0.0 % recomputed in 0 steps"
+    assert repr(budget) == "budget 6.00 GiB: peak 0 B, 0 B of which cannot be evicted; 0 evictions, 0.0 % recomputed in 0 steps"
     with budget:
         torch.ones(256)
     assert "6.00 GiB" in repr(budget) and "1.00 KiB" in repr(budget)
