@@ -28,8 +28,8 @@ pub enum ResNet {
     R50,
 }
 
-/// Smallest height and width, in pixels, of images for which ResNet-18 and -50 have a 7x7 stem with
-/// pooling. For smaller images, they have a 3x3 stem.
+/// Smallest height and width, in pixels, of images for which ResNet-18 and ResNet-50 start with a
+/// 7x7 convolution and a pooling. For smaller images, these networks start with a 3x3 convolution.
 pub const LARGE_IMAGE: usize = 64;
 
 /// A residual network for images `[n, channels, size, size]`.

@@ -22,7 +22,7 @@ pub struct UnrolledGanSize {
 }
 
 impl Default for UnrolledGanSize {
-    /// Sizes of the paper's experiment with points in a plane, with 5 steps.
+    /// Sizes of the paper's experiment with points in a plane, with 5 unrolled steps.
     fn default() -> Self {
         Self { latent: 256, hidden: 128, outputs: 2, unroll: 5, rate: 0.1 }
     }
@@ -30,10 +30,10 @@ impl Default for UnrolledGanSize {
 
 /// A generative adversarial network whose generator learns through `unroll` steps of the
 /// discriminator (Metz et al., ICLR 2017). The generator's loss is computed by the discriminator
-/// after `unroll` steps of gradient descent. The gradient is backpropagated through these steps, so
-/// gradients of gradients are computed.
+/// after `unroll` steps of gradient descent. The gradient is backpropagated through the unrolled
+/// steps, so gradients of gradients are computed.
 ///
-/// As a [`Module`], the network is the generator: `z [n, latent]` to `[n, outputs]`.
+/// As a [`Module`], the network is the generator, which maps `z [n, latent]` to `[n, outputs]`.
 ///
 /// ```
 /// use remat::nn::{UnrolledGan, UnrolledGanSize};
@@ -59,14 +59,14 @@ pub struct UnrolledGan {
     rate: f32,
 }
 
-/// Losses of a step of an [`UnrolledGan`].
+/// Losses of one training step of an [`UnrolledGan`].
 #[derive(Clone, Debug)]
 pub struct GanLoss {
-    /// Sum to minimize. The discriminator gets the gradient of its own loss, and the generator gets
-    /// the gradient of the generator's loss.
+    /// Sum of the two losses, to be minimized. Its gradient for the discriminator is that of the
+    /// discriminator's loss, and its gradient for the generator is that of the generator's loss.
     pub total: Tensor,
-    /// Loss of the discriminator before the unrolled steps. It is `2 ln 2` if the discriminator
-    /// cannot distinguish real from generated examples.
+    /// Loss of the discriminator before the unrolled steps. The loss is `2 ln 2` if the
+    /// discriminator cannot distinguish real from generated examples.
     pub discriminator: Tensor,
     /// Loss of the generator: the negated loss of the discriminator after the unrolled steps.
     pub generator: Tensor,
@@ -103,8 +103,8 @@ impl UnrolledGan {
         })
     }
 
-    /// Computes the losses of a step, for real examples `[n, outputs]` and `z [n, latent]`. The
-    /// tape must watch this network.
+    /// Computes the losses of a training step, for real examples `[n, outputs]` and random numbers
+    /// `z [n, latent]`. The tape must watch this network.
     ///
     /// ```
     /// use remat::nn::{UnrolledGan, UnrolledGanSize};
@@ -164,8 +164,8 @@ impl UnrolledGan {
     }
 }
 
-/// Loss of a discriminator with these weights and biases: the binary cross-entropies of real and of
-/// generated examples.
+/// Loss of a discriminator with given weights and biases: the sum of the binary cross-entropies of
+/// real and of generated examples.
 fn mistakes(weights: &[Tensor], real: &Tensor, made: &Tensor) -> Result<Tensor, Error> {
     let logits = |x: &Tensor| -> Result<Tensor, Error> {
         let mut y = x.clone();

@@ -21,8 +21,8 @@ pub struct Vit {
     pub heads: usize,
     /// Classes of images.
     pub classes: usize,
-    /// Probability that an element is zeroed in training. Dropout applies to the embeddings, and to
-    /// the results that blocks add to them.
+    /// Probability that dropout zeroes an element in training. Dropout applies to the embeddings,
+    /// and to each result that a block adds to the embeddings.
     pub dropout: f32,
 }
 
@@ -35,8 +35,8 @@ pub struct VisionTransformer {
     patches: Tensor,
     /// `[width]`
     bias: Tensor,
-    /// Class token `[1, 1, width]`, the row before the rows of the patches. The logits are computed
-    /// from this row's result.
+    /// Class token `[1, 1, width]`: a row that is put before the rows of the patches. The network
+    /// computes the logits from the output of this row.
     class: Tensor,
     /// `[1, 1 + patches, width]`
     positions: Tensor,
@@ -47,8 +47,8 @@ pub struct VisionTransformer {
 }
 
 /// A vision transformer that maps images `[n, channels, height, width]` to `[n, classes]`.
-/// Parameters have the names and initial distributions of torchvision's `VisionTransformer`. Only
-/// the weights of the head differ: they are Gaussian with standard deviation 0.02, not 0.
+/// Parameters have the names and initial distributions of torchvision's `VisionTransformer`. The
+/// weights of the last layer are Gaussian with standard deviation 0.02; in torchvision, they are 0.
 ///
 /// ```
 /// use remat::nn::{Vit, vit};
@@ -124,7 +124,7 @@ impl Module for VisionTransformer {
         for block in &mut self.blocks {
             y = block.forward(&y, mode)?;
         }
-        // The classes are computed from the first row only.
+        // The logits are computed from the first row only, which is the class token.
         let first = y.slice(1, 0..1)?.contiguous()?.reshape(&[n, features])?;
         self.head.forward(&self.norm.forward(&first, mode)?)
     }

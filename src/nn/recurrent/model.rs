@@ -16,7 +16,7 @@ pub struct LstmSize {
     pub hidden: usize,
     /// Number of layers.
     pub layers: usize,
-    /// Type in which activations are stored: `f32` or `bf16`.
+    /// Element type in which activations are stored: `f32` or `bf16`.
     pub storage: DType,
 }
 
