@@ -11,7 +11,7 @@ fn the_number_of_threads_does_not_change_a_bit() {
         let rig = Rig::new(Cpu::of(&team, BYTES).unwrap());
         (team, rig)
     });
-    // All samples would take a minute, so run one in `parts`.
+    // A run of all samples would take a minute, so run one of every `parts` samples.
     rigs[0].1.parts = 2;
     assert_same_bits(tasks(&rigs[0].1, 0), rigs.len(), |way, op, args| {
         let (team, rig) = &mut rigs[way];

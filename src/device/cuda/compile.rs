@@ -1,4 +1,5 @@
-//! Compilation of a kernel's source for one architecture by NVRTC. The result is kept on disk.
+//! Compilation of a kernel's source for one architecture by NVRTC. The compiled code is kept on
+//! disk.
 
 #![allow(unsafe_code)]
 
@@ -28,8 +29,8 @@ impl Image {
 pub(super) struct Compiler {
     /// Architecture such as `sm_90`, or `compute_90` for PTX that the driver compiles further.
     architecture: String,
-    /// Version of NVRTC. It is part of the file name, because another version may generate better
-    /// code.
+    /// Version of NVRTC. The version is part of the file name, so that code from another version,
+    /// which may be worse, is not reused.
     version: Version,
     kept: Cache,
 }
@@ -64,7 +65,7 @@ impl Compiler {
         Ok(Image(image))
     }
 
-    /// Removes the kept image of a source. Called if the driver could not read the image.
+    /// Removes the kept image of a source. The caller found that the driver cannot read the image.
     pub(super) fn forget(&self, source: &Source) {
         self.kept.forget(&self.file_name(source));
     }
@@ -130,7 +131,7 @@ fn missing() -> DeviceError {
 }
 
 /// Compiles a source for an architecture such as `sm_90`, or to PTX for an architecture such as
-/// `compute_90`. This needs no device.
+/// `compute_90`. Compiling needs no device.
 pub(super) fn compile(source: &Source, architecture: &str) -> Result<Vec<u8>, DeviceError> {
     if !is_present() {
         return Err(missing());

@@ -1,4 +1,4 @@
-//! Faults: invalid indices and labels that kernels find. A fault becomes an error when the host
+//! Faults are invalid indices and labels that kernels find. A fault becomes an error when the host
 //! next waits for the device.
 
 #![allow(unsafe_code)]
@@ -44,7 +44,8 @@ pub(crate) struct Fault {
     launch: u32,
     numbers: u32,
     limit: u64,
-    /// Complement of the position (high half), and the value (low half).
+    /// First invalid number: the high half is the complement of its position, and the low half is
+    /// its value.
     lowest: u64,
 }
 
@@ -55,7 +56,8 @@ pub(super) fn check(gpu: &Gpu, staging: &mut Staging) -> Result<(), DeviceError>
     tell(gpu, &fault)
 }
 
-/// If there is a fault, clears the record on the device, and returns the fault as an error.
+/// Returns the fault in the record `fault` as an error, and clears the record on the device. Does
+/// nothing if the record is empty.
 pub(crate) fn tell(gpu: &Gpu, fault: &Fault) -> Result<(), DeviceError> {
     if fault.launch == 0 {
         return Ok(());
@@ -91,7 +93,8 @@ mod tests {
         let far = text(&fault(u32::MAX, i32::MIN));
         let expected = "label -2147483648 at position 4294967295 is out of range, expected 0..10";
         assert_eq!(far, expected);
-        // Kernels keep the largest value of `lowest`, which belongs to the lowest position.
+        // Kernels keep the largest value of `lowest`. The largest value belongs to the lowest
+        // position, because it contains the complement of the position.
         assert!(fault(1, -1).lowest > fault(2, 1 << 30).lowest);
     }
 }

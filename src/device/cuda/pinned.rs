@@ -10,21 +10,21 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A piece of pinned memory, and an event that marks the end of the device's use of the piece.
+/// A piece of pinned memory, and an event that happens when the device has stopped using the piece.
 ///
-/// While the device may use the piece, there are no references to its bytes, and the piece is not
+/// While the device may use the piece, no Rust reference to its bytes exists, and the piece is not
 /// freed. Dropping a piece waits until the device no longer uses the piece.
 pub(super) struct Piece {
     /// Address of `bytes` bytes, which are all initialized.
     memory: *mut u8,
     bytes: usize,
     stream: Arc<CudaStream>,
-    /// Event recorded after all copies, unless [`Piece::loose`] is set.
+    /// Event recorded after the last copy, unless [`Piece::loose`] is set.
     done: CudaEvent,
     /// Whether copies were started after [`Piece::done`] was recorded. To wait for these copies,
     /// the whole stream must be synchronized.
     loose: bool,
-    /// Reference by which the pool counts its pieces.
+    /// Reference to the pool's counter, by which the pool knows how many pieces exist.
     _counted: Arc<()>,
 }
 
@@ -87,8 +87,8 @@ impl Piece {
         .map_err(|e| failed("copying to the host", e))
     }
 
-    /// Records the event: once all work that was submitted so far is done, the device no longer
-    /// uses the piece.
+    /// Records the event that marks the end of the device's use: the device no longer uses the
+    /// piece once all work that was submitted so far is done.
     pub(super) fn lend(&mut self) -> Result<(), DeviceError> {
         self.done.record(&self.stream).map_err(|e| failed("recording an event", e))?;
         self.loose = false;
@@ -139,7 +139,7 @@ pub(super) struct Pool {
     bytes: usize,
     /// Largest number of pieces.
     most: usize,
-    /// One reference for each piece, and one for the pool.
+    /// Counter of pieces. Each piece holds one reference, and so does the pool.
     counted: Arc<()>,
     free: Vec<Piece>,
     /// Pieces that the device may still use, oldest first. A piece becomes free when the device no
@@ -169,7 +169,8 @@ impl Pool {
         }
         match Piece::new(&self.stream, self.bytes, Arc::clone(&self.counted)) {
             Ok(piece) => Ok(Some(piece)),
-            // The system has no memory for another piece now, but the lent pieces will become free.
+            // The system has no memory for another piece now, but a lent piece will become free
+            // later.
             Err(_) if !self.lent.is_empty() => Ok(None),
             Err(error) => Err(error),
         }
@@ -217,7 +218,7 @@ mod tests {
             // Fill memory first, so that the copy has to wait in the stream.
             gpu.memory().zero(gpu.span(0..BEFORE)).unwrap();
             piece.fetch(gpu.span(0..4096), 0..4096).unwrap();
-            // The piece would also be dropped at this point if the next copy failed.
+            // Drop the piece while the device still uses it, as an error in the next copy would.
             drop(piece);
         }
     }

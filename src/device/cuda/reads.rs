@@ -1,5 +1,5 @@
-//! Reads of small values that do not wait. More work can be submitted to the device before a read
-//! is finished.
+//! Reads of small values without waiting for the device. The host can submit more work before a
+//! read is finished.
 
 use super::fault::{self, Fault};
 use super::fetched::Fetched;
@@ -10,8 +10,8 @@ use crate::layout::Layout;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Bytes of a piece, which holds the fault record followed by the value. A larger value is read by
-/// a call that waits.
+/// Bytes of a piece of pinned memory. The piece holds the fault record, followed by the value. The
+/// host waits when it reads a larger value.
 const PIECE: usize = 64 << 10;
 
 /// Offset of the value in a piece.
@@ -71,7 +71,7 @@ impl Reads {
         }
     }
 
-    /// Makes the value of a finished read.
+    /// Makes the host value of a finished read.
     fn value(
         &mut self,
         gpu: &Gpu,
