@@ -110,9 +110,9 @@ impl<'a> Operands<'a> {
         std::array::from_fn(|i| self.read(i))
     }
 
-    /// Elements of output `i`. A second call for the same operand returns an empty slice. Elements
-    /// of a [`DType::Bool`](crate::DType::Bool) are written as `u8`: 0 or 1. If the kernel writes
-    /// any other number to an element, a later read of the tensor fails.
+    /// Elements of output `i`. A second call for output `i` returns an empty slice. Elements of a
+    /// [`DType::Bool`](crate::DType::Bool) are written as `u8`: 0 or 1. If the kernel writes any
+    /// other number to an element, a later read of the tensor fails.
     ///
     /// # Panics
     /// If `i` is not below the number of outputs, or its bytes are not elements of type `T`.
@@ -129,7 +129,7 @@ impl<'a> Operands<'a> {
     }
 
     /// Workspace of the run: as many bytes as [`Kernels::cpu_workspace`] returned. The contents are
-    /// undefined. A second call for the same operand returns an empty slice.
+    /// undefined. Only the first call returns the workspace; a second call returns an empty slice.
     pub fn workspace<T: Pod>(&mut self) -> &'a mut [T] {
         match std::mem::take(&mut self.workspace) {
             // Do not cast an empty slice: its address is dangling, and may not be aligned for `T`.

@@ -10,8 +10,8 @@ use remat_rng::SplitMix64;
 
 const ALL: [Kind; 3] = [Kind::Forward, Kind::GradWeight, Kind::GradInput];
 
-/// Input, weight and output of a convolution. The convolution and each gradient compute one of
-/// these tensors from the two others.
+/// Input, weight and output of a convolution. The convolution and its two gradients each compute
+/// one of the three tensors from the other two.
 #[derive(Clone, Debug)]
 struct Operands {
     x: Vec<f32>,
@@ -39,8 +39,8 @@ fn len(kind: Kind, shape: &ConvShape) -> usize {
     }
 }
 
-/// Runs with outputs and workspace full of NaN. The workspace has exactly the length that
-/// [`workspace_len`] returns.
+/// Runs a convolution or a gradient, with outputs and workspace that are full of NaN at the start.
+/// The workspace has exactly the length that [`workspace_len`] returns.
 fn result(kind: Kind, level: Option<Level>, shape: &ConvShape, o: &Operands) -> Vec<f32> {
     let mut out = vec![f32::NAN; len(kind, shape)];
     let mut workspace = vec![f32::NAN; workspace_len(kind, shape)];
@@ -52,7 +52,7 @@ fn result(kind: Kind, level: Option<Level>, shape: &ConvShape, o: &Operands) -> 
     out
 }
 
-/// Exact sum for each result, and the sum of the absolute values of the terms.
+/// For each element of the result, the exact sum, and the sum of the absolute values of its terms.
 fn naive(kind: Kind, s: &ConvShape, o: &Operands) -> Vec<[f64; 2]> {
     let mut sums = vec![[0.0; 2]; len(kind, s)];
     let (h_out, w_out) = (s.h_out(), s.w_out());
@@ -120,7 +120,7 @@ fn check(shape: &ConvShape) {
             let got = result(function, Some(level), shape, &o);
             for (i, (got, [sum, magnitude])) in got.iter().zip(&expected).enumerate() {
                 let error = (f64::from(*got) - sum).abs();
-                // The comparison is false for NaN, so NaN fails.
+                // The comparison is false for NaN, so a NaN fails the test.
                 assert!(
                     error <= 1e-5 * magnitude,
                     "{function:?} {level:?} {shape:?}: [{i}] is {got}, not {sum}"

@@ -9,12 +9,12 @@
 //! dweight = sum of dy * columns^T       one image after the other
 //! ```
 //!
-//! With groups of channels, the rows of each of these matrices are divided among the groups, one
-//! group after another. The products of all groups of an image are one batch of cuBLAS.
+//! With groups of channels, the rows of each matrix are divided among the groups, one group after
+//! another. cuBLAS computes the products of all groups of an image as one batch.
 //!
-//! Columns are many times larger than the images, and count against the budget. Columns are
-//! therefore made in chunks of a few images, just enough to keep the GPU busy. If a window has one
-//! pixel, the columns are the image itself.
+//! The columns are many times larger than the images, and count against the budget. The device
+//! therefore makes the columns of only a few images at a time, called a chunk, just enough to keep
+//! the GPU busy. If every pixel is a window of its own, the columns are the image itself.
 
 #![allow(unsafe_code)]
 
@@ -30,10 +30,10 @@ use std::ops::Range;
 
 /// Smallest and largest number of bytes of a chunk's columns. Between these bounds, the columns of
 /// a chunk have about as many bytes as the input and the output together. A chunk has at least one
-/// image, even if the image's columns are larger. The bounds are not tuned on a GPU.
+/// image, even if the image's columns are larger. The bounds were not tuned on a GPU.
 const CHUNK: [u64; 2] = [1 << 20, 64 << 20];
 
-/// Division of a task into chunks.
+/// Division of the images of a task into chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Plan {
     /// Number of floats of an image. `result` is the number of floats of the image's `y` or `dy`.
@@ -124,11 +124,11 @@ pub(super) unsafe fn run(
     Ok(())
 }
 
-/// A running task.
+/// A convolution or gradient that is being computed.
 struct Run<'a> {
     shape: &'a ConvShape,
     plan: Plan,
-    /// Addresses of the operands, valid as the caller of [`run`] guarantees.
+    /// Addresses of the operands. The caller of [`run`] guarantees that the addresses are valid.
     addresses: Addresses,
     /// Columns of a chunk, in the workspace: [`Plan::columns_bytes`].
     columns: Ptr,
