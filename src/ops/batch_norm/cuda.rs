@@ -32,7 +32,7 @@ const MOMENTS: u64 = 24;
 const GRAD_TERMS: u64 = 16;
 const TWO: u64 = 16;
 
-/// Sizes of `x`, seen as `[n, c, inner]`.
+/// Sizes of `x` with all dimensions after the channels merged: `[n, c, inner]`.
 struct Shape {
     c: usize,
     inner: usize,
@@ -48,11 +48,11 @@ impl Shape {
     }
 
     /// Number of elements of a channel that one thread block adds up. If there are few channels,
-    /// each channel is cut into more chunks, so that the whole device has work. Chunks are short
-    /// enough that no thread adds many elements, because long sums would be less accurate.
+    /// each channel is cut into more chunks, so that the whole device has work. Chunks are short,
+    /// because a thread that adds many elements would be less accurate.
     fn chunk(&self) -> usize {
         let even = (self.c * self.elements / BLOCKS).clamp(4 * 1024, 64 * 1024);
-        // A grid has at most 65535 rows.
+        // Chunks have a minimum length, because a grid has at most 65535 rows.
         even.max(self.elements.div_ceil(32 * 1024)).next_multiple_of(1024)
     }
 
@@ -60,12 +60,12 @@ impl Shape {
         self.elements.div_ceil(self.chunk())
     }
 
-    /// Bytes of terms of all channels, `bytes` each.
+    /// Bytes of the terms of all channels; the terms of one channel take `bytes` bytes.
     fn terms(&self, bytes: u64) -> u64 {
         padded((self.c as u64).saturating_mul(bytes))
     }
 
-    /// Bytes of partial results of all chunks, `bytes` each.
+    /// Bytes of the partial results of all chunks; one partial result takes `bytes` bytes.
     fn partial(&self, bytes: u64) -> u64 {
         (self.c * self.chunks()) as u64 * bytes
     }
@@ -93,8 +93,8 @@ struct Channels {
     width: u32,
 }
 
-// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
-// in the same order. The kernel does not read the padding at the end.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares a struct with
+// equal fields in equal order. The kernel does not read the padding at the end.
 unsafe impl Parameter for Channels {}
 
 impl Channels {
@@ -149,8 +149,8 @@ struct Training {
     eps: f64,
 }
 
-// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
-// in the same order.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares a struct with
+// equal fields in equal order.
 unsafe impl Parameter for Training {}
 
 /// `Grad` of `batch_norm.cu`.
@@ -164,8 +164,8 @@ struct Grad {
     dbeta: Ptr,
 }
 
-// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
-// in the same order.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares a struct with
+// equal fields in equal order.
 unsafe impl Parameter for Grad {}
 
 /// Bytes of workspace of [`train`].
