@@ -46,12 +46,12 @@ pub(super) trait Sampled {
     /// `draw`.
     fn draw(&self, draw: &mut Draw) -> Sample;
 
-    /// Draws arbitrary attributes for the op, which may overflow a size. Also draws inputs that the
-    /// op would accept if it did not check sizes.
+    /// Draws arbitrary attributes for the op, which may be so large that a size overflows. Also
+    /// draws inputs that the op would accept if it did not check sizes.
     fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>);
 }
 
-/// An op, and operands that the op accepts.
+/// A sample: an op, and operands that the op accepts.
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// The op.
@@ -142,8 +142,8 @@ pub(super) fn repeated(from: &[usize], to: &[usize]) -> Operand {
     floats(from).view(|x| x.broadcast_to(&Dims::new(to)))
 }
 
-/// Floats that are a slice of a larger tensor: each row of the larger tensor has one more element
-/// at either end.
+/// Floats that are a slice of a larger tensor. Each row of the larger tensor has one more element
+/// at both ends.
 pub(super) fn inside(shape: &[usize]) -> Operand {
     let (last, mut more) = (shape.len() - 1, shape.to_vec());
     more[last] += 2;
@@ -205,7 +205,7 @@ impl Operand {
     }
 }
 
-/// One op of each name.
+/// One op for each name that an op can have.
 ///
 /// ```
 /// use remat::op::Operation;
@@ -239,7 +239,7 @@ pub(crate) fn layouts(inputs: &[Layout], outputs: &crate::op::Outputs) -> Vec<La
     (0..outputs.len()).map(|i| outputs.layout(i, |input| inputs[input])).collect()
 }
 
-/// Range from which sizes are drawn.
+/// Range from which the sizes of dimensions are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sizes {
     /// 0, 0, 0, 1, 2 or 5: often no elements.
@@ -248,7 +248,7 @@ pub enum Sizes {
     Small,
 }
 
-/// Source of random attributes and operands. The same seed gives the same samples (SplitMix64).
+/// Source of random attributes and operands. Equal seeds give equal samples (SplitMix64).
 #[derive(Clone, Debug)]
 pub struct Draw {
     numbers: SplitMix64,
@@ -259,13 +259,14 @@ pub struct Draw {
 const ABSURD: [usize; 12] = [0, 1, 1, 2, 2, 3, 4, 8, 1 << 31, 1 << 62, usize::MAX - 1, usize::MAX];
 
 impl Draw {
-    /// Makes a source of random samples with sizes of this range.
+    /// Makes a source of random samples with sizes from the range `sizes`.
     #[must_use]
     pub const fn new(seed: u64, sizes: Sizes) -> Self {
         Self { numbers: SplitMix64::new(seed), sizes }
     }
 
-    /// Draws random attributes for an op of the same name, and operands that the op accepts.
+    /// Draws an op that has the name of `op`, with random attributes, and operands that the op
+    /// accepts.
     ///
     /// ```
     /// use remat::unstable::ops::samples::{Draw, Sizes, each};
@@ -278,8 +279,8 @@ impl Draw {
         op.sampled().draw(self)
     }
 
-    /// Draws arbitrary attributes and inputs for an op of the same name. The op may reject the
-    /// attributes or the sizes of the inputs.
+    /// Draws an op that has the name of `op`, with arbitrary attributes and inputs. The op may
+    /// reject the attributes or the sizes of the inputs.
     pub fn absurd(&mut self, op: &Op) -> (Op, Vec<Layout>) {
         let (op, fitting) = op.sampled().absurd(self);
         let any = self.absurd_layout();
@@ -310,7 +311,7 @@ impl Draw {
         (self.next() >> 40) as f32 / (1 << 22) as f32 - 2.0
     }
 
-    /// A size from the range of this draw.
+    /// A random size from the range of this source.
     pub(super) fn size(&mut self) -> usize {
         match self.sizes {
             Sizes::Few => [0, 0, 0, 1, 2, 5][self.below(6)],

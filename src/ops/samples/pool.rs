@@ -99,7 +99,7 @@ impl Sampled for AvgPool2dGrad {
     }
 }
 
-/// A pooling of images `x` to images `y`.
+/// Shapes and windows of a pooling from images `x` to images `y`.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     pool: Pool2d,
@@ -166,7 +166,7 @@ impl Case {
         Sample::new(op(self.pool), [draw.packed(self.x)])
     }
 
-    /// For each window, the position in the image of an element of the window.
+    /// For each window, the position in the image of one element of the window.
     fn places(&self) -> Operand {
         let [_, _, h, w] = self.x;
         let holds_all = |i: usize| self.pool.kernel[i] >= [h, w][i] + self.pool.padding[i];

@@ -1,4 +1,4 @@
-//! Updates on the CPU, each in one pass over its operands.
+//! Updates of parameters on the CPU. Each update makes one pass over its operands.
 
 use super::{AdamW, Lion, SgdMomentum, adamw, lion};
 use crate::device::cpu::Operands;
@@ -6,7 +6,7 @@ use crate::device::cpu::split::{PIECE, pieces_of};
 use crate::device::cpu::wide::widest;
 use rayon::prelude::*;
 
-/// Number of elements below which the calling thread updates all tensors.
+/// Number of elements below which the calling thread updates all tensors, without other threads.
 const WORTH_SHARING: usize = 32 * 1024;
 
 /// Slices that are written for one parameter, and the gradient of this parameter.

@@ -1,4 +1,5 @@
-//! Updates on a GPU, each in one pass over its operands. A launch updates at most [`MOST`] tensors.
+//! Updates of parameters on a GPU. Each update makes one pass over its operands. A launch updates
+//! at most [`MOST`] tensors.
 
 #![allow(unsafe_code)]
 
@@ -20,7 +21,7 @@ struct Tensor {
     written: [Ptr; 3],
     grad: Ptr,
     count: u64,
-    /// Index of the first block that updates this tensor.
+    /// Index of the first thread block that updates the tensor.
     first_block: u64,
 }
 
@@ -42,13 +43,13 @@ struct Momentum {
     nesterov: u32,
 }
 
-// SAFETY: `Tensors` is `repr(C)` without padding, with the fields that `update.cu` declares.
+// SAFETY: `Tensors` is `repr(C)` without padding, and has the fields that `update.cu` declares.
 unsafe impl Parameter for Tensors {}
-// SAFETY: `Momentum` is `repr(C)` without padding, with the fields that `update.cu` declares.
+// SAFETY: `Momentum` is `repr(C)` without padding, and has the fields that `update.cu` declares.
 unsafe impl Parameter for Momentum {}
-// SAFETY: `Step` is `repr(C)` without padding, with the fields of `AdamW` in `update.cu`.
+// SAFETY: `Step` is `repr(C)` without padding, and has the fields of `AdamW` in `update.cu`.
 unsafe impl Parameter for adamw::Step {}
-// SAFETY: `Step` is `repr(C)` without padding, with the fields of `Lion` in `update.cu`.
+// SAFETY: `Step` is `repr(C)` without padding, and has the fields of `Lion` in `update.cu`.
 unsafe impl Parameter for lion::Step {}
 
 /// Runs a kernel whose parameters are `Tensors` and `step`. The kernel writes `N` tensors for each
