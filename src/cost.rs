@@ -99,9 +99,10 @@ pub trait CostModel: fmt::Debug + Send {
         "custom"
     }
 
-    /// Estimates the cost of running the op again: a finite number from 0 up, always in the same
-    /// unit. The engine calls this function after each run. When memory is short, the engine also
-    /// asks for the cost of runs that it postpones, and of runs that it never makes.
+    /// Estimates the cost of running the op again: a finite number from 0 up. All costs of a cost
+    /// model are in one unit. The engine calls this function after each run. When memory is short,
+    /// the engine also asks for the cost of runs that it postpones, and of runs that it never
+    /// makes.
     fn cost(&mut self, run: Run<'_>) -> f64;
 
     /// Returns whether to time the next run. If timing takes time on a device, the device times a

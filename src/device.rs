@@ -141,8 +141,8 @@ pub trait Device: 'static {
     /// Name of the device in messages: `cpu`, `sim`, ...
     fn name(&self) -> &str;
 
-    /// Kind of the memory, and the largest number of bytes that the engine may use. Every call
-    /// returns the same value.
+    /// Kind of the memory, and the largest number of bytes that the engine may use. Every call of
+    /// this function returns the same value.
     fn memory(&self) -> Memory;
 
     /// Layout that a host value has on the device: contiguous with offset 0.
@@ -152,16 +152,16 @@ pub trait Device: 'static {
     /// value. The caller may change or drop `host` as soon as this call returns.
     ///
     /// # Errors
-    /// A failure of the copy. After [`DeviceError::out_of_memory`], the engine evicts a storage and
-    /// makes the same call again.
+    /// A failure of the copy. If the error is [`DeviceError::out_of_memory`], the engine evicts a
+    /// storage and repeats the call.
     fn write(&mut self, host: &Self::Host, to: Place) -> Result<Took, DeviceError>;
 
     /// Copies a tensor to the host. The copy is packed in row-major order, for any strides of the
     /// tensor.
     ///
     /// # Errors
-    /// A failure of the copy. After [`DeviceError::out_of_memory`], the engine evicts a storage and
-    /// makes the same call again.
+    /// A failure of the copy. If the error is [`DeviceError::out_of_memory`], the engine evicts a
+    /// storage and repeats the call.
     fn read(&mut self, from: Place) -> Result<Self::Host, DeviceError>;
 
     /// Tells an op that was issued and will not run that it is skipped. A simulation runs no ops,
@@ -238,13 +238,14 @@ pub trait Device: 'static {
     /// the number again.
     fn release(&mut self, _storage: u64) {}
 
-    /// Copies the elements of a tensor to another place of the same shape and type. The elements at
-    /// `to` are packed. The engine calls this function before an in-place update if the old value
-    /// is still needed. The default is a [`Device::copy`] of the bytes, as in an arena.
+    /// Copies the elements of a tensor to another place, which has the shape and type of the
+    /// tensor. The elements at `to` are packed. The engine calls this function before an in-place
+    /// update if the old value is still needed. The default is a [`Device::copy`] of the bytes, as
+    /// in an arena.
     ///
     /// # Errors
-    /// A failure of the copy. After [`DeviceError::out_of_memory`], the engine evicts a storage and
-    /// makes the same call again.
+    /// A failure of the copy. If the error is [`DeviceError::out_of_memory`], the engine evicts a
+    /// storage and repeats the call.
     fn duplicate(&mut self, from: Place, to: Place) -> Result<(), DeviceError> {
         let skip = from.layout.offset() as u64 * from.layout.dtype().bytes() as u64;
         self.copy(from.storage + skip, to.storage, to.layout.bytes())
@@ -254,8 +255,8 @@ pub trait Device: 'static {
     ///
     /// # Errors
     /// A failure of the run. A panic in the run is also a failure. The device may return
-    /// [`DeviceError::out_of_memory`] only if it has written nothing. After this error, the engine
-    /// evicts a storage and makes the same call again.
+    /// [`DeviceError::out_of_memory`] only if it has written nothing. After an out-of-memory error,
+    /// the engine evicts a storage and repeats the call.
     fn execute(&mut self, call: Call<'_, Self::Op>) -> Result<Took, DeviceError>;
 
     /// Predicts the duration of the next run of `op` in seconds, without running the op. A device
@@ -281,7 +282,7 @@ pub trait Device: 'static {
     /// Waits until all calls have taken effect.
     ///
     /// # Errors
-    /// A failure of an earlier call, if no call has returned this failure before.
+    /// A failure of an earlier call, if no call has returned the failure yet.
     fn sync(&mut self) -> Result<(), DeviceError> {
         Ok(())
     }
@@ -296,7 +297,7 @@ pub struct DeviceError {
 }
 
 impl DeviceError {
-    /// Makes an error with this message.
+    /// Makes an error with the given message.
     #[must_use]
     pub fn new(message: impl AsRef<str>) -> Self {
         Self { message: message.as_ref().into(), out_of_memory: false }

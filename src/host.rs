@@ -180,7 +180,7 @@ pub enum HostError {
         /// Number of elements given.
         found: usize,
     },
-    /// The host has no memory for this many elements.
+    /// The host has too little memory for the elements.
     #[error(
         "this machine does not have the memory for {elements} elements of {dtype} (shape {shape})"
     )]

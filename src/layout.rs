@@ -268,7 +268,7 @@ impl Layout {
         Some(Self { dtype: self.dtype, shape: *shape, strides, offset: self.offset })
     }
 
-    /// Returns a layout of the same elements, in the same order, in another shape. `None` if the
+    /// Returns a layout of the elements, in unchanged order, with another shape. `None` if the
     /// number of elements differs. Also returns `None` if the layout is not contiguous, because the
     /// elements would have to be copied.
     ///
@@ -320,8 +320,8 @@ pub fn broadcast_shapes(a: &Dims, b: &Dims) -> Option<Dims> {
     }))
 }
 
-/// Whether a packed tensor has at most `isize::MAX` bytes. Dimensions of size 0 count as size 1,
-/// because the strides of the other dimensions must not overflow either.
+/// Whether a packed tensor has at most `isize::MAX` bytes. Dimensions of size 0 count as size 1:
+/// the strides along the dimensions must not overflow even if the tensor is empty.
 pub(crate) fn countable(dtype: DType, shape: &Dims) -> bool {
     shape
         .iter()

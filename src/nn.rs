@@ -1,7 +1,7 @@
 //! Layers and networks.
 //!
 //! A layer holds its tensors, and computes with the methods of [`Tensor`]. A network consists of
-//! named layers. The training loop is the same for all networks:
+//! named layers. One training loop fits all networks:
 //!
 //! ```
 //! use remat::nn::mlp;

@@ -55,7 +55,7 @@ impl Default for Outputs {
 }
 
 impl Outputs {
-    /// Fresh outputs with these layouts.
+    /// Fresh outputs with the given layouts.
     #[must_use]
     pub fn fresh(layouts: impl IntoIterator<Item = Layout>) -> Self {
         // Use a loop, not `collect`: a loop takes a fraction of the time, and every op calls this

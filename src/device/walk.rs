@@ -64,7 +64,7 @@ impl<const K: usize> Walk<K> {
         (*run, outer)
     }
 
-    /// Number of elements of a full run.
+    /// Number of elements of a whole run.
     #[cfg(any(test, feature = "cuda"))]
     pub fn run(&self) -> usize {
         self.split().0.0

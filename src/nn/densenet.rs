@@ -7,11 +7,11 @@ use crate::runtime::Runtime;
 /// A densely connected network (Huang et al., CVPR 2017), with bottlenecks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DenseNet {
-    /// Channels that each layer adds.
+    /// Number of channels that each layer adds.
     pub growth: usize,
-    /// Layers of each block.
+    /// Number of layers of each of the four blocks.
     pub blocks: [usize; 4],
-    /// Channels before the first block.
+    /// Number of channels before the first block.
     pub width: usize,
 }
 

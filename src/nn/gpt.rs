@@ -21,7 +21,7 @@ pub struct Gpt {
     pub context: usize,
     /// Number of blocks.
     pub layers: usize,
-    /// Features of a token.
+    /// Number of features that represent a token.
     pub width: usize,
     /// Number of heads of each block; it must divide the width.
     pub heads: usize,

@@ -19,7 +19,7 @@ use crate::runtime::Runtime;
 pub enum ResNet {
     /// `6 * n + 2` layers in three stages of 16, 32 and 64 channels, for small images.
     Cifar {
-        /// Blocks of each stage: 3 for ResNet-20, 200 for ResNet-1202.
+        /// Number of blocks of each stage: 3 for ResNet-20, 200 for ResNet-1202.
         n: usize,
     },
     /// ResNet-18: basic blocks, four stages of 64 to 512 channels.

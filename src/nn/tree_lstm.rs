@@ -51,11 +51,11 @@ pub struct TreeLstm {
 pub struct TreeLstmSize {
     /// Number of different tokens.
     pub vocabulary: usize,
-    /// Features of a token.
+    /// Number of features that represent a token.
     pub width: usize,
-    /// Units of a cell.
+    /// Number of units of a cell.
     pub hidden: usize,
-    /// Classes of trees.
+    /// Number of classes of trees.
     pub classes: usize,
 }
 

@@ -10,9 +10,9 @@ use crate::runtime::Runtime;
 pub struct UnrolledGanSize {
     /// Number of random numbers from which the generator makes an example: 256 in the paper.
     pub latent: usize,
-    /// Units of each of the two hidden layers of both networks: 128 in the paper.
+    /// Number of units of each of the two hidden layers of both networks: 128 in the paper.
     pub hidden: usize,
-    /// Numbers in an example: 2 for points in a plane.
+    /// Count of numbers in an example: 2 for points in a plane.
     pub outputs: usize,
     /// Number of unrolled steps of the discriminator: 0 to 10 in the paper. With 0, the network is
     /// a plain GAN.

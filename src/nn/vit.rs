@@ -15,11 +15,11 @@ pub struct Vit {
     pub patch: usize,
     /// Number of blocks.
     pub layers: usize,
-    /// Features of a patch.
+    /// Number of features that represent a patch.
     pub width: usize,
     /// Number of heads of each block; it must divide the width.
     pub heads: usize,
-    /// Classes of images.
+    /// Number of classes of images.
     pub classes: usize,
     /// Probability that dropout zeroes an element in training. Dropout applies to the embeddings,
     /// and to each result that a block adds to the embeddings.

@@ -64,8 +64,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Op`] if the operands are not floats of these shapes, or the scale is not finite. If
-    /// `d` is more than 256, the op fails when it runs on a GPU.
+    /// [`Error::Op`] if the operands are not floats of the shapes above, or the scale is not
+    /// finite. If `d` is more than 256, the op fails when it runs on a GPU.
     pub fn attention(&self, keys: &Self, values: &Self, op: Attention) -> Result<Self, Error> {
         Ok(Self::call(op, &[self, keys, values])?.swap_remove(0))
     }

@@ -95,7 +95,7 @@ pub mod float {
     /// Returns the f64 with the shortest digits that identify the f32 `x`, such as `0.1` for
     /// `0.1_f32`. A reader parses the digits to an f64, which may be off by a few epsilons, and
     /// rounds the f64 to an f32. Digits near the middle between two f32 may be rounded to the wrong
-    /// f32. In this case, the function returns `x` itself as an f64.
+    /// f32. For such an `x`, the function returns `x` itself as an f64.
     fn digits(x: f32) -> f64 {
         const OFF: f64 = 4.0 * f64::EPSILON;
         let short: f64 = format!("{x:e}").parse().expect("a number");

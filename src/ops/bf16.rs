@@ -47,8 +47,8 @@ pub(super) struct Cuts {
 /// Part of an input that a piece reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cut {
-    /// A range of entries along this dimension. All operands that are cut must have equally many
-    /// entries along their dimensions.
+    /// A range of entries along the given dimension. All operands that are cut must have equally
+    /// many entries along their dimensions.
     Along(usize),
     /// The whole input.
     Whole,

@@ -40,7 +40,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Op`] if this tensor does not hold floats, or has no such axis.
+    /// [`Error::Op`] if this tensor does not hold floats, or does not have the axis `axis`.
     pub fn cumsum(&self, axis: usize) -> Result<Self, Error> {
         Self::call1(CumSum { axis, reverse: false }, &[self])
     }

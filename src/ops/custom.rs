@@ -60,7 +60,7 @@ pub trait CustomOp: Any + fmt::Debug + Send + Sync {
     fn name(&self) -> &str;
 
     /// Attributes as text in your own format, for recordings. Name and text together must be enough
-    /// to make the op again. To execute a recording, register a reader for this text with
+    /// to make the op again. To execute a recording, register a reader for the text with
     /// `ops::Library`. The default is `None`. A recording without attributes can still be
     /// simulated, because a simulation needs only sizes and costs. A recording without attributes
     /// can be executed only if the registered reader accepts `None`.
@@ -140,7 +140,8 @@ pub trait CustomOp: Any + fmt::Debug + Send + Sync {
     /// ```
     fn skipped(&self, _why: &(dyn std::error::Error + 'static)) {}
 
-    /// Layouts of the outputs, contiguous and with offset 0, for these contiguous inputs.
+    /// Layouts of the outputs, for contiguous inputs with the layouts `inputs`. The layouts of the
+    /// outputs must be contiguous, with offset 0.
     ///
     /// # Errors
     /// If the op does not accept the inputs. The message says which input is wrong, and why.
@@ -163,8 +164,8 @@ pub trait CustomOp: Any + fmt::Debug + Send + Sync {
     /// If the op cannot be run.
     fn cpu(&self, operands: cpu::Operands<'_>) -> Result<(), DeviceError>;
 
-    /// Kernel for a GPU, made for ops of this type. The default is `None`, which means that the op
-    /// does not run on a GPU.
+    /// Kernel that runs the op on a GPU. The default is `None`, which means that the op does not
+    /// run on a GPU.
     fn cuda(&self) -> Option<CudaKernel> {
         None
     }
@@ -181,7 +182,7 @@ pub trait CustomOp: Any + fmt::Debug + Send + Sync {
 /// 1. for each input, a pointer to the first element: `const float *`, `const int *` or the like,
 /// 2. for each output, a pointer to the first element: `float *`, `int *` or the like,
 /// 3. `u64`: the number of elements of the largest output. At least as many threads are launched as
-///    this output has elements, in one-dimensional blocks of 256,
+///    the largest output has elements, in one-dimensional blocks of 256,
 /// 4. `float`, for each of `numbers`.
 ///
 /// The source is compiled behind the prelude of the crate's own kernels; the prelude defines `u64`.
@@ -196,8 +197,8 @@ pub struct CudaKernel {
 }
 
 impl CudaKernel {
-    /// Makes a kernel from the function `name` of this CUDA C++ `source`. Only ops of the type of
-    /// `op` may run the kernel. The source is compiled at the first run. Sources are compared by
+    /// Makes a kernel from the function `name` of the CUDA C++ text `source`. Only ops of the type
+    /// of `op` may run the kernel. The source is compiled at the first run. Sources are compared by
     /// their address in memory, not by their text.
     ///
     /// ```
@@ -405,8 +406,9 @@ impl Kernel for Custom {
         parameters.extend(numbers.iter().map(|number| number as &dyn Parameter));
         let kernel = Family::new(name, source).kernel(name);
         // SAFETY: the parameters are those listed at [`CudaKernel`]. The caller of
-        // `CudaKernel::new` guarantees that the function has these parameters and stays within its
-        // operands, for all operands that `infer` of this type accepts.
+        // `CudaKernel::new` guarantees that the function has the listed parameters. The caller also
+        // guarantees that the function stays within its operands, for all operands that the op's
+        // `infer` accepts.
         unsafe { gpu.launch(kernel, Grid::of_threads(count), &parameters) }
     }
 }

@@ -101,8 +101,8 @@ pub(super) trait Kernel {
     }
 
     /// Runs the op on a GPU. At least one output has elements. The only caller is
-    /// [`cuda::Kernels::cuda`]. It guarantees that the operands meet the conditions of its safety
-    /// section, and the kernels rely on these conditions.
+    /// [`cuda::Kernels::cuda`]. [`cuda::Kernels::cuda`] requires valid operands (see its safety
+    /// section), and the kernels rely on this requirement.
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &mut Gpu, run: &cuda::Operands<'_>) -> Result<(), DeviceError>;
 }

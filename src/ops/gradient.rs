@@ -101,8 +101,8 @@ impl Gradient {
         })
     }
 
-    /// Makes a gradient for the first input only. `rule` computes the gradient of this input from
-    /// the gradient of the first output.
+    /// Makes a gradient for the first input only. `rule` computes the gradient of the first input
+    /// from the gradient of the first output.
     ///
     /// ```
     /// # use remat::device::{DeviceError, cpu};
@@ -217,7 +217,7 @@ pub(crate) struct Node {
     pub inputs: SmallVec<[TensorId; 3]>,
     /// Identities of the outputs.
     pub outputs: SmallVec<[TensorId; 2]>,
-    /// Types of the inputs. The gradient of an input has the same type as the input.
+    /// Types of the inputs. The gradient of an input has the type of the input.
     dtypes: SmallVec<[DType; 8]>,
     rule: Rule,
 }

@@ -92,7 +92,8 @@ impl Library {
     /// ```
     ///
     /// # Errors
-    /// [`NameTakenError`] if the library already has ops with this name, such as ops of the crate.
+    /// [`NameTakenError`] if the library already has ops with the name `name`, such as ops of the
+    /// crate.
     pub fn register<C: CustomOp>(
         &mut self,
         name: impl Into<String>,
@@ -121,7 +122,7 @@ impl Library {
     /// ```
     ///
     /// # Errors
-    /// If no op has this name, or the attributes are not valid for the op.
+    /// If no op in the library has the name `name`, or the attributes are not valid for the op.
     pub fn op(&self, name: &str, attributes: Option<&str>) -> Result<Op, LoadOpError> {
         let Some(load) = self.loads.get(name) else {
             return Err(LoadOpError::Unknown { name: name.to_owned() });

@@ -1,6 +1,6 @@
 //! Many steps of a long short-term memory (LSTM) in one op, and the gradient of the steps. One op
-//! is faster than an op for each step: it does work that all steps share only once, and computes
-//! products that do not depend on earlier steps for all steps in one matrix product.
+//! for many steps is faster than one op for each step. Work that all steps share is done once, and
+//! products that do not depend on earlier steps are computed in one matrix product for all steps.
 
 mod cpu;
 #[cfg(feature = "cuda")]

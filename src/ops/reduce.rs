@@ -1,5 +1,5 @@
-//! Sums, means, maxima and minima over any dimensions, and functions composed of these reductions.
-//! Tensors may have any strides.
+//! Sums, means, maxima and minima over any dimensions, and functions that are composed of these
+//! four reductions. Tensors may have any strides.
 
 mod arg;
 mod cpu;
@@ -301,7 +301,7 @@ impl Definition for Reduce {
     }
 }
 
-/// Loops over the dimensions `axes`, and the product of the sizes of these dimensions.
+/// Loops over the dimensions `axes`, and the product of the sizes of the dimensions `axes`.
 fn walk_along(layout: &Layout, axes: impl Iterator<Item = usize>) -> (Walk<1>, usize) {
     let (sizes, strides): (List, List) =
         axes.map(|axis| (layout.shape()[axis], layout.strides()[axis])).unzip();

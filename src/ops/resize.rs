@@ -148,7 +148,8 @@ impl Taps {
 }
 
 impl Resize {
-    /// Resampling along `axis`, and the number of elements in an entry of `x`.
+    /// Returns the numbers of entries and the formula of the resampling along `axis`, and the
+    /// number of elements in an entry of `x`.
     fn taps(&self, x: &Layout) -> (Taps, usize) {
         let [given, made] = [x.shape()[self.axis], self.size].map(|size| size as u64);
         let (n, size) = if self.transposed { (made, given) } else { (given, made) };

@@ -117,19 +117,19 @@ impl Values {
     }
 }
 
-/// Contiguous floats.
+/// An operand of contiguous floats.
 pub(super) fn floats(shape: &[usize]) -> Operand {
     let stored = Layout::contiguous(DType::F32, Dims::new(shape));
     Operand { stored, seen: stored, values: Values::Real }
 }
 
-/// Contiguous integers below `below`.
+/// An operand of contiguous integers below `below`.
 pub(super) fn ints(shape: &[usize], below: usize) -> Operand {
     let stored = Layout::contiguous(DType::I32, Dims::new(shape));
     Operand { stored, seen: stored, values: Values::Below(below) }
 }
 
-/// Floats whose last two dimensions are stored transposed.
+/// An operand of floats whose last two dimensions are stored transposed.
 pub(super) fn turned(shape: &[usize]) -> Operand {
     let mut axes: Vec<usize> = (0..shape.len()).collect();
     axes.swap(shape.len() - 2, shape.len() - 1);
@@ -137,20 +137,20 @@ pub(super) fn turned(shape: &[usize]) -> Operand {
     floats(&swapped).view(|x| x.permute(&axes))
 }
 
-/// Floats of shape `from`, broadcast to `to`.
+/// An operand of floats of shape `from`, broadcast to `to`.
 pub(super) fn repeated(from: &[usize], to: &[usize]) -> Operand {
     floats(from).view(|x| x.broadcast_to(&Dims::new(to)))
 }
 
-/// Floats that are a slice of a larger tensor. Each row of the larger tensor has one more element
-/// at both ends.
+/// An operand of floats that is a slice of a larger tensor. Each row of the larger tensor has one
+/// more element at both ends.
 pub(super) fn inside(shape: &[usize]) -> Operand {
     let (last, mut more) = (shape.len() - 1, shape.to_vec());
     more[last] += 2;
     floats(&more).view(|x| x.slice(last, 1, shape[last]))
 }
 
-/// Floats of one shape: packed, transposed, sliced from a larger tensor, broadcast.
+/// Operands of floats of one shape: packed, transposed, sliced from a larger tensor, and broadcast.
 pub(super) fn arranged(shape: &[usize]) -> Vec<Operand> {
     let mut all = vec![floats(shape)];
     if let Some(last) = shape.len().checked_sub(1) {
@@ -301,7 +301,7 @@ impl Draw {
         (self.next() % n as u64) as usize
     }
 
-    /// True half of the time.
+    /// Draws true or false with equal probability.
     pub fn flip(&mut self) -> bool {
         self.below(2) == 0
     }
@@ -330,7 +330,7 @@ impl Draw {
         Dims::new(&(0..rank).map(|_| self.size()).collect::<Vec<_>>())
     }
 
-    /// The axes `0..rank` in a random order.
+    /// Draws the axes `0..rank` in a random order.
     pub(super) fn axes(&mut self, rank: usize) -> Vec<usize> {
         let mut axes: Vec<usize> = (0..rank).collect();
         for i in (1..rank).rev() {
@@ -339,7 +339,7 @@ impl Draw {
         axes
     }
 
-    /// Contiguous floats, at the start of their storage or at an offset.
+    /// An operand of contiguous floats, at the start of their storage or at an offset.
     pub(super) fn packed(&mut self, shape: impl Into<Dims>) -> Operand {
         let shape = shape.into();
         if self.flip() {
@@ -349,7 +349,8 @@ impl Draw {
         floats(&[elements + 1]).view(|l| l.slice(0, 1, elements)?.reshape(&shape))
     }
 
-    /// Floats of this shape: packed, permuted, sliced from a larger tensor, or broadcast.
+    /// An operand of floats of shape `shape`: packed, permuted, sliced from a larger tensor, or
+    /// broadcast.
     pub(super) fn arranged(&mut self, shape: &Dims) -> Operand {
         let axes = self.axes(shape.len());
         let stored = Dims::from_fn(shape.len(), |i| shape[axes[i]]);
@@ -372,7 +373,7 @@ impl Draw {
         }
     }
 
-    /// Floats that broadcast to `shape`, with any strides.
+    /// An operand of floats with any strides, which broadcasts to `shape`.
     pub(super) fn part(&mut self, shape: &[usize]) -> Operand {
         let part = &shape[self.below(shape.len() + 1)..];
         let part =

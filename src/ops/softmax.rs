@@ -96,7 +96,7 @@ macro_rules! of_rows {
 }
 
 of_rows! {
-    /// `(x) -> (y)` of the same shape: `y = e^x / sum e^x` along the last dimension.
+    /// `(x) -> (y)`, where `y` has the shape of `x`: `y = e^x / sum e^x` along the last dimension.
     Softmax "softmax" ("x"): TRANSCENDENTAL + 4.0,
         cpu::softmax,
         forward SOFTMAX,
@@ -104,7 +104,7 @@ of_rows! {
             let y = of.output(0);
             Gradient::of_one(move |dy| Tensor::call1(SoftmaxGrad, &[&y, dy]))
         };
-    /// `(y, dy) -> (dx)`, all of the same shape: the gradient `dx = y (dy - sum y dy)` of a
+    /// `(y, dy) -> (dx)`, three tensors of one shape: the gradient `dx = y (dy - sum y dy)` of a
     /// [`Softmax`] with output `y`.
     SoftmaxGrad "softmax_grad" ("y", "dy"): 4.0,
         cpu::softmax_grad,
@@ -123,7 +123,7 @@ of_rows! {
                 Ok(smallvec![of_y.transpose()?, of_dy.transpose()?])
             })
         };
-    /// `(x) -> (y)` of the same shape: `y = x - ln sum e^x` along the last dimension.
+    /// `(x) -> (y)`, where `y` has the shape of `x`: `y = x - ln sum e^x` along the last dimension.
     LogSoftmax "log_softmax" ("x"): TRANSCENDENTAL + 4.0,
         cpu::log_softmax,
         forward LOG_SOFTMAX,
@@ -131,7 +131,7 @@ of_rows! {
             let y = of.output(0);
             Gradient::of_one(move |dy| Tensor::call1(LogSoftmaxGrad, &[&y, dy]))
         };
-    /// `(y, dy) -> (dx)`, all of the same shape: the gradient `dx = dy - e^y sum dy` of a
+    /// `(y, dy) -> (dx)`, three tensors of one shape: the gradient `dx = dy - e^y sum dy` of a
     /// [`LogSoftmax`] with output `y`.
     LogSoftmaxGrad "log_softmax_grad" ("y", "dy"): TRANSCENDENTAL + 4.0,
         cpu::log_softmax_grad,

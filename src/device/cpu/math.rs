@@ -14,8 +14,8 @@ use std::f32::consts::LOG2_E;
 
 /// `e^x`, within 2 units in the last place, also for subnormal results.
 ///
-/// `e^x = 2^n * e^r`, where `n` is the integer nearest to `x / ln 2` and `|r| <= ln 2 / 2`. `e^r`
-/// is its Taylor polynomial of degree 7, whose remainder is below 6e-9.
+/// `e^x = 2^n * e^r`, where `n` is the integer nearest to `x / ln 2` and `|r| <= ln 2 / 2`. The
+/// function computes `e^r` by the Taylor polynomial of degree 7, whose remainder is below 6e-9.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
     // Outside `LOW..HIGH`, the result is zero or infinite. The code uses two comparisons instead of

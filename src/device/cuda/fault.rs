@@ -12,11 +12,11 @@ use crate::device::DeviceError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Numbers {
-    /// Indices of entries.
+    /// The numbers are indices of entries.
     Index = 1,
-    /// Labels of classes.
+    /// The numbers are labels of classes.
     Label = 2,
-    /// Positions of maxima in images.
+    /// The numbers are positions of maxima in images.
     Argmax = 3,
 }
 

@@ -14,13 +14,13 @@ use std::ops::Range;
 /// host waits when it reads a larger value.
 const PIECE: usize = 64 << 10;
 
-/// Offset of the value in a piece.
+/// Offset of the value in a piece of pinned memory.
 const VALUE: usize = 256;
 
 /// Largest number of reads that the device has not finished.
 const MOST: usize = 64;
 
-/// Range of the fault record in a piece.
+/// Range of the fault record in a piece of pinned memory.
 const FAULT: Range<usize> = 0..size_of::<Fault>();
 
 /// Reads that the device has not finished.

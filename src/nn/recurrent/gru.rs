@@ -26,9 +26,8 @@ impl Gates for GruGates {
 
     type Memory = Tensor;
 
-    /// Bias of the input only. The sum of `bias_ih` and `bias_hh` cannot be computed once for all
-    /// steps, because in the gate `n`, `bias_hh` is multiplied by `r`, which differs from step to
-    /// step.
+    /// Bias of the input only. `bias_hh` is not included, because in the gate `n`, it is multiplied
+    /// by `r`, which differs from step to step.
     fn bias(weights: &Weights) -> Result<Tensor, Error> {
         Ok(weights.bias_ih.clone())
     }

@@ -10,9 +10,9 @@ use crate::runtime::Runtime;
 pub struct LstmSize {
     /// Number of different tokens: 256 for bytes.
     pub vocabulary: usize,
-    /// Features of a token.
+    /// Number of features that represent a token.
     pub width: usize,
-    /// Units of each layer.
+    /// Number of units of each layer.
     pub hidden: usize,
     /// Number of layers.
     pub layers: usize,

@@ -287,7 +287,7 @@ impl Head<'_> {
         sums.fill(0.0);
         for key in (0..s).step_by(keys) {
             let keys = keys.min(s - key);
-            // Pack this tile of keys and values once for all tiles of queries.
+            // Pack the tile of keys and values once for all tiles of queries.
             k.pack_turned(key, keys, d, turned, wide);
             v.pack(key, keys, d, values);
             self.queries(key, keys, |first, rows, columns| {
@@ -359,7 +359,7 @@ impl Head<'_> {
         let ds = take(&mut scratch, self.tiles.scores());
         for key in (0..s).step_by(keys) {
             let keys = keys.min(s - key);
-            // Pack this tile of keys and values once for all tiles of queries.
+            // Pack the tile of keys and values once for all tiles of queries.
             k.pack_turned(key, keys, d, keys_turned, wide);
             v.pack_turned(key, keys, d, values_turned, wide);
             k.pack(key, keys, d, keys_packed);
@@ -398,7 +398,7 @@ impl Head<'_> {
                     p[seen..columns].fill(0.0);
                     ds[seen..columns].fill(0.0);
                 }
-                // Add the contributions of this tile to `dv`, `dk` and `dq`.
+                // Add the contributions of the tile to `dv`, `dk` and `dq`.
                 let to_keys = Matrices {
                     sizes: [columns, rows, d],
                     a: p,

@@ -1,5 +1,5 @@
-//! Attention on a GPU. A thread block computes one tile of queries, and reads all tiles of keys in
-//! order, or computes one tile of keys, and reads all tiles of queries in order.
+//! Attention on a GPU. A thread block computes one tile of queries or keys, and reads all tiles of
+//! the other operand in order.
 
 #![allow(unsafe_code)]
 

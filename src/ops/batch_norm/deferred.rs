@@ -3,9 +3,9 @@
 //!
 //! In training with several ranks, each rank processes a part of the batch. All ranks exchange the
 //! statistics of their parts, and apply the statistics of all parts in the order of the ranks. The
-//! running statistics are then equal to those of a single rank that processes the parts one after
-//! another. The kernel of [`BatchNorm`](super::BatchNorm) computes in f64, so ranks exchange each
-//! statistic in full precision, as three floats.
+//! running statistics are then equal to the running statistics of a single rank that processes the
+//! parts one after another. The kernel of [`BatchNorm`](super::BatchNorm) computes in f64, so ranks
+//! exchange each statistic in full precision, as three floats.
 
 use super::cpu::{self, mix};
 use super::{channels, seen};

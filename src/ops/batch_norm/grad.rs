@@ -19,7 +19,7 @@ use crate::device::cuda::{Gpu, Libraries, Scratch};
 /// - `dbeta = sum dy`, `dgamma = sum dy * x'`
 /// - `dx = gamma * inv_std * (dy - (dbeta + x' * dgamma) / m)`
 ///
-/// If `mean` and `inv_std` are those of `x`, the op computes the gradient of
+/// If `mean` and `inv_std` are the statistics of `x`, the op computes the gradient of
 /// [`BatchNorm`](super::BatchNorm). The op treats `mean` and `inv_std` as ordinary inputs, which
 /// have gradients of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

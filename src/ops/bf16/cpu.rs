@@ -76,7 +76,7 @@ impl Pieces<'_> {
                     pack(&mut made[i][0][..part.elements()], &old[from..], &part, widened);
                 }
             }
-            // Run the kernel on this piece.
+            // Run the kernel on the piece.
             let read = self.taken.iter().enumerate().map(|(i, taken)| match taken.copy {
                 _ if i < updates => &[],
                 Some(_) => &copies[i][..inputs[i].elements()],
@@ -151,7 +151,7 @@ fn place_of(whole: &Layout, part: &Layout) -> Range<usize> {
     from..from + (part.span() - part.offset())
 }
 
-/// Bits of the f32 with the same value as a `bf16`.
+/// Bits of the f32 whose value is the value of a `bf16`.
 pub(super) const fn widened(half: u16) -> u32 {
     (half as u32) << 16
 }

@@ -39,8 +39,8 @@ impl Pieces<'_> {
             let is_first = range.start == 0;
             let [inputs, outputs] = self.layouts(&range);
             let mut places = [SmallVec::<[Place; 6]>::new(), SmallVec::new()];
-            // Choose the address to which each output of this piece is written. For an updated
-            // output, first copy the old value to this address.
+            // Choose the address to which the kernel writes each output of the piece. For an
+            // updated output, first copy the old value to the chosen address.
             for (i, given) in self.given.iter().enumerate() {
                 let layout = given.made.cut().of(&self.outputs[i], &range);
                 let there = Place { storage: run.outputs[i].storage, layout };
@@ -50,8 +50,8 @@ impl Pieces<'_> {
                 }
                 places[1].push(place.unwrap_or(there));
             }
-            // Choose the address from which each input of this piece is read. If the input must be
-            // copied, copy it to this address.
+            // Choose the address from which the kernel reads each input of the piece. If the input
+            // must be copied, copy it to the chosen address.
             for (i, taken) in self.taken.iter().enumerate() {
                 let layout = taken.cut.of(&self.inputs[i], &range);
                 let there = Place { storage: run.inputs[i].storage, layout };

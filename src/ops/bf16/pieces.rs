@@ -185,8 +185,8 @@ fn bytes(layout: &Layout) -> u64 {
     (layout.elements() as u64).saturating_mul(4)
 }
 
-/// Whether a piece of a contiguous tensor is contiguous. It is if the tensor is not cut, or is cut
-/// along its first dimension whose size is not 1.
+/// Whether a piece of a contiguous tensor is contiguous. A piece is contiguous if the tensor is not
+/// cut, or is cut along its first dimension whose size is not 1.
 fn keeps_together(x: &Layout, cut: Cut) -> bool {
     match cut {
         Cut::Along(axis) => x.shape()[..axis].iter().all(|&size| size == 1),

@@ -5,7 +5,7 @@
 //! contiguous. Each channel and each kernel *column* has its own copy of the image rows, called a
 //! plane. A plane is shifted by the kernel column, and cropped to the width of the output. All
 //! kernel *rows* share one plane: each kernel row starts reading one row below the previous kernel
-//! row. For a 3x3 kernel, padding 1 and an image 4 wide:
+//! row. The figure shows the planes for a 3x3 kernel, padding 1 and an image of 4 columns:
 //!
 //! ```text
 //!   image          plane 0 (left)    plane 1 (middle)   plane 2 (right)

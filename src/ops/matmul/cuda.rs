@@ -1,9 +1,9 @@
 //! Matrix products of tensors on a GPU, divided into batches that cuBLAS can compute.
 //!
 //! cuBLAS reads an operand without a copy if the operand's matrices have contiguous rows or
-//! columns. An operand whose matrices have neither is packed first. A batch consists of matrices at
-//! equal distances in memory. The leading dimensions that a batch does not cover become loops over
-//! batches.
+//! columns. An operand whose rows and columns are not contiguous is packed first. A batch consists
+//! of matrices at equal distances in memory. The leading dimensions that a batch does not cover
+//! become loops over batches.
 
 #![allow(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Gradients of all normalizations, and the gradients of these gradients. The gradients of
-//! gradients are composed of other ops.
+//! Gradients of all normalizations, and gradients of the gradients. The gradients of gradients are
+//! composed of other ops.
 
 use super::View;
 use crate::error::Error;

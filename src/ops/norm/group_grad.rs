@@ -17,7 +17,7 @@ use super::cuda;
 /// - `dx = inv_std * (z - mean(z) - x' * mean(z * x'))`, where `z = gamma * dy`
 /// - `dgamma = sum dy * x'` and `dbeta = sum dy`, over the elements of a channel
 ///
-/// If `mean` and `inv_std` are those of `x`, the op computes the gradient of
+/// If `mean` and `inv_std` are the statistics of `x`, the op computes the gradient of
 /// [`GroupNorm`](super::GroupNorm). The op treats `mean` and `inv_std` as ordinary inputs, which
 /// have gradients of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -30,7 +30,7 @@ pub struct RmsNorm {
 /// - `dx = inv_rms * (z - x' * mean(z * x'))`, where `z = gamma * dy`
 /// - `dgamma = sum dy * x'`, over all rows
 ///
-/// If `inv_rms` is that of `x`, the op computes the gradient of [`RmsNorm`]. The op treats
+/// If `inv_rms` is the statistic of `x`, the op computes the gradient of [`RmsNorm`]. The op treats
 /// `inv_rms` as an ordinary input, which has a gradient of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]

@@ -211,7 +211,7 @@ pub fn max_pick(
     Ok(())
 }
 
-/// Computes the mean of those elements of each window that are inside the image.
+/// Computes the mean of each window, over the elements that are inside the image.
 pub fn avg(y: &mut [f32], x: &[f32], windows: Windows) {
     let ((area, small), width) = (windows.areas(), windows.size[1]);
     let len = whole_rows(small);
@@ -231,8 +231,8 @@ pub fn avg(y: &mut [f32], x: &[f32], windows: Windows) {
     });
 }
 
-/// Fills `dx` with zeros. Then divides each element of `dy` equally among the elements of its
-/// window, and adds the shares to `dx`.
+/// Fills `dx` with zeros. For each window, divides its element of `dy` equally among the pixels of
+/// the window, and adds the shares to `dx`.
 pub fn avg_grad(dx: &mut [f32], dy: &[f32], windows: Windows) {
     let ((area, small), width) = (windows.areas(), windows.size[1]);
     let (len, work) = (whole_rows(area), dx.len());

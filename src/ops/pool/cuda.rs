@@ -88,7 +88,7 @@ pub(super) fn max_pick(
     unsafe { gpu.launch(kernel, Grid::of_threads(count), &[&y, &argmax, &x, &count, &of, &report]) }
 }
 
-/// Computes the mean of those elements of each window that are inside the image.
+/// Computes the mean of each window, over the elements that are inside the image.
 pub(super) fn avg(gpu: &mut Gpu, y: &Place, x: &Place, pool: &Pool2d) -> Result<(), DeviceError> {
     let of = windows(pool, &x.layout, &y.layout, &y.layout)?;
     let count = y.layout.elements() as u64;
@@ -102,8 +102,8 @@ pub(super) fn avg(gpu: &mut Gpu, y: &Place, x: &Place, pool: &Pool2d) -> Result<
     unsafe { gpu.launch(kernel, grid, &[&y, &x, &count, &of]) }
 }
 
-/// Fills `dx` with zeros. Then divides each element of `dy` equally among the elements of its
-/// window, and adds the shares to `dx`.
+/// Fills `dx` with zeros. For each window, divides its element of `dy` equally among the pixels of
+/// the window, and adds the shares to `dx`.
 pub(super) fn avg_grad(
     gpu: &mut Gpu,
     dx: &Place,

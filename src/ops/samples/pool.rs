@@ -161,7 +161,7 @@ impl Case {
         Sample::new(op(self.pool), [floats(&self.x)])
     }
 
-    /// A sample of the pooling, on images that are drawn.
+    /// A sample of the pooling, on random images.
     fn drawn<O: Into<Op>>(&self, draw: &mut Draw, op: impl FnOnce(Pool2d) -> O) -> Sample {
         Sample::new(op(self.pool), [draw.packed(self.x)])
     }

@@ -184,8 +184,8 @@ pub(super) fn cross_entropy_grad(
     ];
     let (kernel, grid) = (FAMILY.counting("cross_entropy_grad", units), Grid::of_threads(units));
     // SAFETY: the parameters are those that the kernel declares, and the device has checked the
-    // operands. The kernel writes `units` of `width` elements of `dx`, and reads the same number of
-    // elements of `log_probs`. The kernel reads a label for each row, `dloss`, and the float that
+    // operands. The kernel writes `units` of `width` elements of `dx`, and reads as many elements
+    // of `log_probs`. The kernel reads a label for each row, `dloss`, and the float that
     // `count_labels` wrote to `count`.
     unsafe { gpu.launch(kernel, grid, &parameters) }
 }

@@ -90,8 +90,8 @@ impl Definition for Split {
     }
 }
 
-/// Concatenates the gradients of parts of these sizes. A gradient that is `None` is zero. At least
-/// one gradient is `Some`.
+/// Concatenates the gradients `dys` of parts that have the sizes `sizes`. A gradient that is `None`
+/// is zero. At least one gradient is `Some`.
 fn joined(dys: &[Option<Tensor>], sizes: &[usize], axis: usize) -> Result<Tensor, Error> {
     let mut parts: Vec<Tensor> = Vec::with_capacity(dys.len());
     // Number of entries along the axis of the parts without gradient since the last part with a

@@ -13,7 +13,7 @@ use crate::device::conv_shape::ConvShape;
 const BLOCK_FLOATS: usize = 64 * 1024;
 
 /// Number of products that are summed in registers before the sum is added to the result in memory.
-/// The number is so large that these additions take little time.
+/// The number is so large that the additions to memory take little time.
 const POSITIONS: usize = 1024;
 
 /// Largest number of output positions of small images that are packed together. With four times as

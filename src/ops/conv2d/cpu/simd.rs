@@ -11,7 +11,7 @@ mod neon;
 mod portable;
 
 /// Largest number of rows in a tile. The number of rows of packed weights is padded to a multiple
-/// of this number, so that packed weights have the same size for every instruction set.
+/// of `MAX_TILE_ROWS`, so that the size of packed weights does not depend on the instruction set.
 pub(super) const MAX_TILE_ROWS: usize = 8;
 
 /// A product `y[i][p] = sum over taps t of a[i][t] * x[offsets[t] + p]`. The rows of the right-hand
@@ -72,7 +72,7 @@ pub(in crate::ops) struct Matrices<'a> {
     pub sizes: [usize; 3],
     pub a: &'a [f32],
     /// Distance between rows of `a`, and distance between columns of `a`. Products are fastest if
-    /// either distance is 1.
+    /// one of the two distances is 1.
     pub a_strides: [usize; 2],
     /// Right-hand side, whose rows have [`padded`] columns.
     pub b: &'a [f32],
@@ -85,8 +85,8 @@ pub(in crate::ops) struct Matrices<'a> {
     pub add: bool,
 }
 
-/// Padded number of columns of [`Matrices::b`]. It does not depend on the instruction set. The
-/// contents of the padding do not affect results.
+/// Padded number of columns of [`Matrices::b`]. The padded number does not depend on the
+/// instruction set. The contents of the padding do not affect results.
 pub(in crate::ops) const fn padded(columns: usize) -> usize {
     const MAX_LANES: usize = 16;
     columns.next_multiple_of(MAX_LANES)

@@ -11,8 +11,8 @@
 //!   dx = fold(dy^T weight)    the gradient of each window, added where the window was
 //! ```
 //!
-//! The method in `correlate.rs` would be slower. It would pack all weights in each pass, and then
-//! multiply each weight by only a few pixels, which do not fill a vector.
+//! The method in `correlate.rs` would be slower. `correlate.rs` would pack all weights in each
+//! pass, and then multiply each weight by only a few pixels, which do not fill a vector.
 
 use bytemuck::cast_slice_mut;
 use rayon::prelude::*;
@@ -37,8 +37,8 @@ const PIECE: usize = 768;
 /// input.
 const COLUMNS: usize = 144;
 
-/// The length of a window must be a multiple of this number for the method in this file, so that no
-/// padding is needed after the last window.
+/// Number of which the length of a window must be a multiple for the method in this file. Windows
+/// of such a length need no padding after the last window.
 const STEP: usize = 16;
 
 /// Largest number of tasks, each with its own scratch memory. The number is constant, because

@@ -28,9 +28,9 @@ use crate::device::cuda::{Gpu, Ptr, Scratch};
 use crate::ops::conv2d::bytes;
 use std::ops::Range;
 
-/// Smallest and largest number of bytes of a chunk's columns. Between these bounds, the columns of
-/// a chunk have about as many bytes as the input and the output together. A chunk has at least one
-/// image, even if the image's columns are larger. The bounds were not tuned on a GPU.
+/// Smallest and largest number of bytes of a chunk's columns. Between the two bounds, the columns
+/// of a chunk have about as many bytes as the input and the output together. A chunk has at least
+/// one image, even if the image's columns are larger. The bounds were not tuned on a GPU.
 const CHUNK: [u64; 2] = [1 << 20, 64 << 20];
 
 /// Division of the images of a task into chunks.
@@ -154,7 +154,8 @@ impl Run<'_> {
         };
         if self.shape.groups == 1 {
             // SAFETY: the caller of `run` guarantees the operands and the workspace. The products
-            // read the whole weight and the columns of these images, and write their results.
+            // read the whole weight and the columns of the images, and write the results of the
+            // images.
             return unsafe {
                 gpu.libraries().blas().multiply(&products(images.len(), [0, columns], read, y))
             };
@@ -187,7 +188,7 @@ impl Run<'_> {
         if self.shape.groups == 1 {
             let products = products(images.len(), [0, result], dy, columns);
             // SAFETY: the caller of `run` guarantees the operands and the workspace. The products
-            // read the whole weight and the results of these images, and write the images or their
+            // read the whole weight and the results of the images, and write the images or their
             // columns.
             unsafe { gpu.libraries().blas().multiply(&products) }?;
         } else {
@@ -204,7 +205,7 @@ impl Run<'_> {
             return Ok(());
         }
         // SAFETY: the caller of `run` guarantees the operands and the workspace. `dx` is large
-        // enough for these images, and `columns` holds their columns.
+        // enough for the images, and `columns` holds the columns of the images.
         unsafe { col2im(gpu, dx, columns, self.shape, images.len()) }
     }
 
@@ -243,8 +244,8 @@ impl Run<'_> {
         if self.plan.direct {
             return Ok(x);
         }
-        // SAFETY: the caller of `run` guarantees the operands and the workspace. `x` holds these
-        // images, and `columns` is large enough for their columns.
+        // SAFETY: the caller of `run` guarantees the operands and the workspace. `x` holds the
+        // images, and `columns` is large enough for the columns of the images.
         unsafe { im2col(gpu, self.columns, x, self.shape, images) }?;
         Ok(self.columns)
     }

@@ -1,5 +1,5 @@
 //! im2col and col2im: conversions between images and matrices that have one column for each window.
-//! With these matrices, convolutions are matrix products.
+//! With such matrices, a convolution is a matrix product.
 
 #![allow(unsafe_code)]
 
@@ -28,7 +28,8 @@ fn windows(shape: &ConvShape, threads: [usize; 2]) -> Result<Windows, DeviceErro
 ///
 /// # Safety
 /// The caller guarantees that `x` points to `images` images, and `columns` points to memory for as
-/// many matrices. Both lie within the operands and the workspace of the current run.
+/// many matrices. The images and the matrices lie within the operands and the workspace of the
+/// current run.
 pub(super) unsafe fn im2col(
     gpu: &mut Gpu,
     columns: Ptr,
@@ -51,8 +52,8 @@ pub(super) unsafe fn im2col(
 ///
 /// # Safety
 /// The caller guarantees that `columns` points to `images` matrices in the format of [`im2col`],
-/// and `x` points to memory for as many images. Both lie within the operands and the workspace of
-/// the current run.
+/// and `x` points to memory for as many images. The images and the matrices lie within the operands
+/// and the workspace of the current run.
 pub(super) unsafe fn col2im(
     gpu: &mut Gpu,
     x: Ptr,

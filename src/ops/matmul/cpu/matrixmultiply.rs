@@ -22,8 +22,8 @@ use rayon::prelude::*;
 /// waking another thread takes more time than the thread saves.
 const MIN_TILE: usize = 512 * 1024;
 
-/// Largest numbers of rows and of columns of a tile. In tiles of this size, reading the operands
-/// takes little of the time.
+/// Largest numbers of rows and of columns of a tile. In tiles of the largest size, reading the
+/// operands takes little of the time.
 const MAX_TILE: [usize; 2] = [512, 512];
 
 /// Smallest size, in elements, of the tiles that are cut further until a product has 4 tiles.
@@ -32,7 +32,7 @@ const MAX_TILE: [usize; 2] = [512, 512];
 const LARGE_TILE: usize = 256 * 256;
 
 /// Numbers of which the rows and columns of a tile are multiples. The inner loops of
-/// `matrixmultiply` are fastest for such multiples.
+/// `matrixmultiply` are fastest for multiples of these numbers.
 const TILE_STEP: [usize; 2] = [32, 64];
 
 /// One side of a product: the elements of `data` as a batch of matrices. Any stride may be 0.
@@ -137,8 +137,8 @@ struct Product<'a> {
 }
 
 impl Product<'_> {
-    /// Computes `rows` and `columns` of product `i`. Two threads must not compute the same tile at
-    /// once.
+    /// Computes `rows` and `columns` of product `i`. Two threads must not compute one tile at the
+    /// same time.
     #[expect(unsafe_code, reason = "`matrixmultiply` takes pointers")]
     fn run_tile(&self, i: usize, rows: Range<usize>, columns: Range<usize>) {
         let [m, k, n] = self.sizes;

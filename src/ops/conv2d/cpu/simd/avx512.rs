@@ -28,8 +28,8 @@ fn load(from: &[f32; LANES]) -> V {
 #[target_feature(enable = "avx512f,avx512vl")]
 fn load_first(from: &[f32]) -> V {
     let mask = (1_u32 << from.len().min(LANES)) - 1;
-    // SAFETY: only lanes set in the mask are read. The mask has at most as many lanes as the slice
-    // has floats.
+    // SAFETY: only lanes set in the mask are read. At most as many lanes are set in the mask as the
+    // slice has floats.
     unsafe { _mm512_maskz_loadu_ps(mask as u16, from.as_ptr()) }
 }
 
@@ -46,8 +46,8 @@ fn store(to: &mut [f32; LANES], x: V) {
 #[target_feature(enable = "avx512f,avx512vl")]
 fn store_first(to: &mut [f32], x: V) {
     let mask = (1_u32 << to.len().min(LANES)) - 1;
-    // SAFETY: only lanes set in the mask are written. The mask has at most as many lanes as the
-    // slice has floats.
+    // SAFETY: only lanes set in the mask are written. At most as many lanes are set in the mask as
+    // the slice has floats.
     unsafe { _mm512_mask_storeu_ps(to.as_mut_ptr(), mask as u16, x) }
 }
 
