@@ -75,7 +75,7 @@ use std::ops::Range;
 #[doc(hidden)]
 pub trait Kernels: Operation {
     /// Scratch bytes of a run. The result must depend only on the arguments. The first call for a
-    /// shape chooses the algorithm with which cuDNN will compute ops of this shape.
+    /// shape chooses the algorithm with which cuDNN will compute ops on the shape.
     fn cuda_workspace(&self, libraries: &Libraries, inputs: &[Layout], outputs: &[Layout]) -> u64;
 
     /// Queues the op behind all work that was submitted to the stream before. At least one output
@@ -86,8 +86,8 @@ pub trait Kernels: Operation {
     /// for the inputs, and that no output is a view. All operands and the workspace lie within the
     /// memory of `gpu`, and the workspace begins at a multiple of 256 bytes. Outputs and workspace
     /// overlap neither each other nor an input. The only exception is an output that overwrites its
-    /// own old value in place. [`Cuda`] checks all these conditions before the call. An op that
-    /// calls this function of another op must guarantee all these conditions, too.
+    /// own old value in place. [`Cuda`] checks all conditions of this section before the call. An
+    /// op that calls this function of another op must guarantee the conditions, too.
     ///
     /// # Errors
     /// A failure of the run.

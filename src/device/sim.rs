@@ -1,8 +1,8 @@
-//! A device that only counts bytes. The device stores no data and computes no results. It computes
-//! the duration of a run by a formula.
+//! A device that only counts bytes. The device stores no data and computes no results. The device
+//! computes the duration of a run by a formula.
 //!
-//! The simulator runs the engine on this device. If the simulated device has the workspaces and
-//! costs of a real device, the engine evicts and recomputes the storages that it would evict and
+//! The simulator runs the engine on a [`Sim`]. If the simulated device has the workspaces and costs
+//! of a real device, the engine evicts and recomputes the storages that it would evict and
 //! recompute on the real device.
 
 use crate::device::cpu::Kernels;
@@ -87,8 +87,8 @@ pub struct Sim<O, H> {
 }
 
 impl<O: Operation, H: HostValue> Sim<O, H> {
-    /// Makes a device with `bytes` bytes and this speed, whose ops need no workspace. Tensors have
-    /// offsets, as on the CPU and on a GPU.
+    /// Makes a device of `bytes` bytes that has the speed `speed`, and whose ops need no workspace.
+    /// Tensors have offsets, as on the CPU and on a GPU.
     #[must_use]
     pub fn new(bytes: u64, speed: Speed) -> Self {
         let memory = Memory::arena(bytes);
@@ -115,8 +115,8 @@ impl<O: Operation, H: HostValue> Sim<O, H> {
 }
 
 impl<O: Kernels> Sim<O, HostTensor> {
-    /// Makes a device that simulates a `cpu` device of `bytes` bytes. It computes nothing, but has
-    /// the peak of memory of the `cpu` device.
+    /// Makes a device that simulates a `cpu` device of `bytes` bytes. The simulated device computes
+    /// nothing, but has the peak of memory of the `cpu` device.
     #[must_use]
     pub fn cpu(bytes: u64) -> Self {
         Self::new(bytes, Speed::CPU).with_workspace(O::cpu_workspace)

@@ -30,8 +30,8 @@ pub enum DType {
     I32,
     /// 32-bit unsigned integer.
     U32,
-    /// 8-bit unsigned integer. [`Layout::raw`](super::Layout::raw) describes a tensor by its number
-    /// of bytes alone, as elements of this type.
+    /// 8-bit unsigned integer. [`Layout::raw`](super::Layout::raw) describes a tensor only by its
+    /// number of bytes, as elements of type `u8`.
     U8,
     /// A byte that is 0 (false) or 1 (true).
     Bool,

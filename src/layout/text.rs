@@ -67,7 +67,7 @@ impl TryFrom<Unchecked> for Layout {
         let within = countable(dtype, &shape)
             && last.is_some_and(|last| last < limit)
             // Strides along dimensions of size 1 or 0 are never used. The limit nevertheless
-            // applies to these strides, so that arithmetic on strides does not overflow.
+            // applies to unused strides, so that arithmetic on strides does not overflow.
             && strides.iter().all(|&stride| stride <= limit);
         if !within {
             return Err(format!(

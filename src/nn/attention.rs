@@ -88,8 +88,7 @@ impl MultiheadAttention {
         Ok(Self { input, output, heads, causal, rotary, dropout, names })
     }
 
-    /// Masks later rows: each row of the result depends on the same row of the input and earlier
-    /// rows only.
+    /// Masks later rows: row `i` of the result depends only on the rows `0..=i` of the input.
     ///
     /// ```
     /// use remat::nn::MultiheadAttention;
@@ -157,7 +156,7 @@ fn divides(width: usize, heads: usize) -> Result<(), Error> {
 }
 
 impl Module for MultiheadAttention {
-    /// Maps a tensor `[n, t, width]` to a tensor of the same shape.
+    /// Maps `[n, t, width]` to `[n, t, width]`.
     fn forward(&mut self, x: &Tensor, mode: Mode) -> Result<Tensor, Error> {
         let width = self.output.outputs();
         let [n, t] = match *x.shape() {

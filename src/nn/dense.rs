@@ -12,8 +12,8 @@ pub(super) struct Dense {
     weight: Tensor,
     /// `[outputs]`
     bias: Tensor,
-    /// Whether the weight is stored as `[outputs, inputs]`, as in PyTorch's linear layers.
-    /// Otherwise it is stored as `[inputs, outputs]`, as in GPT-2.
+    /// Whether the weight is stored as `[outputs, inputs]`, as in PyTorch's linear layers. If not,
+    /// the weight is stored as `[inputs, outputs]`, as in GPT-2.
     is_turned: bool,
 }
 

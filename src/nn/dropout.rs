@@ -3,8 +3,9 @@ use crate::error::Error;
 use crate::ops::Tensor;
 
 /// Dropout. In training, the layer zeroes each element with a given probability, and scales the
-/// other elements up. In inference, the layer returns its input. The runtime's seed decides which
-/// elements are zeroed. If the runtime recomputes the op, the op zeroes the same elements again.
+/// remaining elements up. In inference, the layer returns its input. The runtime's seed decides
+/// which elements are zeroed. If the runtime recomputes the op, the op zeroes the elements that it
+/// zeroed in its first run.
 ///
 /// ```
 /// use remat::nn::Dropout;

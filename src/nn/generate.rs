@@ -36,8 +36,7 @@ impl Default for Sampling {
 /// may end the text.
 ///
 /// Random numbers come from Philox4x32-10: the key is the seed, and the counter is the number of
-/// the token. A second call with the same network, prompt and sampling therefore gives the same
-/// text.
+/// the token. A second call with equal network, prompt and sampling therefore gives the same text.
 ///
 /// ```
 /// use remat::nn::{Gpt, Sampling, generate, gpt};
@@ -139,8 +138,8 @@ impl Sampling {
             left -= weight(token);
             left < 0.0
         });
-        // Because of rounding, the probabilities may add up to less than `number`. In this case,
-        // take the last token.
+        // Because of rounding, the probabilities may add up to less than `number`. If they do, take
+        // the last token.
         found.or(order.last()).copied()
     }
 }

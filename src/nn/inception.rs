@@ -91,7 +91,7 @@ impl Module for Net {
     }
 }
 
-/// Paths with the same input, whose outputs are concatenated.
+/// Paths that all read one input, and whose outputs are concatenated.
 struct Branches(Vec<Branch>);
 
 struct Branch {

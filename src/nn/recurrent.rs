@@ -68,8 +68,8 @@ impl Weights {
     }
 
     /// Multiplies an input by its weights: `x [n, inputs]` to `[n, gates * hidden]`, without bias.
-    /// The bias is added later, because adding the bias here would need memory for a second tensor
-    /// of this size.
+    /// The bias is added later, because adding it here would need memory for a second tensor `[n,
+    /// gates * hidden]`.
     fn of_input(&self, x: &Tensor) -> Result<Tensor, Error> {
         x.matmul(&self.weight_ih.t()?)
     }
@@ -120,7 +120,7 @@ pub trait Gates: Send {
     /// Memory of a cell between steps.
     type Memory: Clone;
 
-    /// Bias that is added at each step. It is computed once for a sequence.
+    /// Bias that is added at each step. Callers compute the bias once for a sequence.
     fn bias(weights: &Weights) -> Result<Tensor, Error>;
 
     /// Runs the steps of a sequence. `of_input` is the result of [`Weights::of_inputs`],
@@ -181,9 +181,9 @@ impl<G: Gates> RecurrentCell<G> {
         Ok(Self { weights, gates: PhantomData })
     }
 
-    /// Makes a cell with these weights: `weight_ih [gates * hidden, inputs]`,
-    /// `weight_hh [gates * hidden, hidden]`, and `bias_ih` and `bias_hh` of `[gates * hidden]`. A
-    /// [`GruCell`] has 3 gates, an [`LstmCell`] has 4.
+    /// Makes a cell with the given weights: `weight_ih [gates * hidden, inputs]`, `weight_hh
+    /// [gates * hidden, hidden]`, and `bias_ih` and `bias_hh` of `[gates * hidden]`. A [`GruCell`]
+    /// has 3 gates, an [`LstmCell`] has 4.
     ///
     /// ```
     /// use remat::nn::GruCell;
@@ -307,7 +307,7 @@ impl<G: Gates> Recurrent<G> {
         Ok(Self((0..layers).map(of).collect::<Result<_, _>>()?))
     }
 
-    /// Makes layers of these cells; each layer reads the output of the previous layer.
+    /// Makes layers of the given cells. Each layer reads the output of the previous layer.
     ///
     /// ```
     /// use remat::nn::{Gru, GruCell};

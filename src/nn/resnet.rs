@@ -29,7 +29,7 @@ pub enum ResNet {
 }
 
 /// Smallest height and width, in pixels, of images for which ResNet-18 and ResNet-50 start with a
-/// 7x7 convolution and a pooling. For smaller images, these networks start with a 3x3 convolution.
+/// 7x7 convolution and a pooling. For smaller images, the networks start with a 3x3 convolution.
 pub const LARGE_IMAGE: usize = 64;
 
 /// A residual network for images `[n, channels, size, size]`.

@@ -17,7 +17,7 @@ use crate::runtime::Runtime;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Rotary {
-    /// Cosines, `[positions, features / 2]`; the sines have the same shape.
+    /// Cosines of the angles, `[positions, features / 2]`. The sines have the shape of the cosines.
     cos: Tensor,
     sin: Tensor,
 }

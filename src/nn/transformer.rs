@@ -135,8 +135,7 @@ impl TransformerBlock {
         })
     }
 
-    /// Masks later rows: each row of the result depends on the same row of the input and earlier
-    /// rows only.
+    /// Masks later rows: row `i` of the result depends only on the rows `0..=i` of the input.
     #[must_use]
     pub fn causal(mut self) -> Self {
         self.attention = self.attention.causal();
@@ -174,7 +173,7 @@ impl TransformerBlock {
 }
 
 impl Module for TransformerBlock {
-    /// Maps a tensor `[n, t, width]` to a tensor of the same shape.
+    /// Maps `[n, t, width]` to `[n, t, width]`.
     fn forward(&mut self, x: &Tensor, mode: Mode) -> Result<Tensor, Error> {
         let [first, second] = &mut self.norms;
         let normal = first.forward(x, mode)?;

@@ -143,8 +143,8 @@ impl Module for Net {
     }
 }
 
-/// Part that goes from one level to the level above. It doubles the image size, and appends the
-/// activations that the level above had before the halving.
+/// Part that goes from one level to the level above. The part doubles the image size, and appends
+/// the activations that the level above had before the halving.
 struct Up {
     /// Layer that doubles the size; `None` for bilinear interpolation.
     up: Option<ConvTranspose2d>,

@@ -62,8 +62,9 @@ pub struct UnrolledGan {
 /// Losses of one training step of an [`UnrolledGan`].
 #[derive(Clone, Debug)]
 pub struct GanLoss {
-    /// Sum of the two losses, to be minimized. Its gradient for the discriminator is that of the
-    /// discriminator's loss, and its gradient for the generator is that of the generator's loss.
+    /// Sum of the two losses, to be minimized. The gradient of the sum with respect to the
+    /// discriminator's parameters is the gradient of the discriminator's loss. The gradient with
+    /// respect to the generator's parameters is the gradient of the generator's loss.
     pub total: Tensor,
     /// Loss of the discriminator before the unrolled steps. The loss is `2 ln 2` if the
     /// discriminator cannot distinguish real from generated examples.

@@ -116,7 +116,7 @@ pub fn relu(x: f32) -> f32 {
     if x < 0.0 { 0.0 } else { x }
 }
 
-/// The larger of two values; NaN if either is NaN.
+/// The larger of two values; NaN if one of them is NaN.
 #[inline(always)]
 pub fn larger<T: Copy + PartialOrd>(a: T, b: T) -> T {
     // `a != a` holds for NaN only.
@@ -124,7 +124,7 @@ pub fn larger<T: Copy + PartialOrd>(a: T, b: T) -> T {
     if a >= b || a != a { a } else { b }
 }
 
-/// The smaller of two values; NaN if either is NaN.
+/// The smaller of two values; NaN if one of them is NaN.
 #[inline(always)]
 pub fn smaller<T: Copy + PartialOrd>(a: T, b: T) -> T {
     // `a != a` holds for NaN only.

@@ -66,9 +66,9 @@ impl Region {
         self.map.as_ref().map_or(0, |map| map.len() as u64)
     }
 
-    /// Allows the system to use the memory of these bytes for other purposes until the bytes are
-    /// written again. Until the next write, the contents of the bytes are undefined. The system may
-    /// ignore the request.
+    /// Allows the system to use the memory of the bytes in `range` for other purposes until the
+    /// bytes are written again. Until the next write, the contents of the bytes are undefined. The
+    /// system may ignore the request.
     pub(super) fn forget(&mut self, range: Range<u64>) {
         #[cfg(unix)]
         if let Some(map) = &mut self.map {

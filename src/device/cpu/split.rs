@@ -34,8 +34,8 @@ pub fn pieces<T: Send>(
     }
 }
 
-/// Calls `body` like [`pieces`], but for two outputs at once. Both outputs are cut into the same
-/// number of parts.
+/// Calls `body` like [`pieces`], but for two outputs at once. The two outputs are cut into equally
+/// many parts.
 pub fn pieces_of_two<A: Send, B: Send>(
     (a, len_a): (&mut [A], usize),
     (b, len_b): (&mut [B], usize),

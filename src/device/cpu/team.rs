@@ -6,8 +6,8 @@ use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{ThreadPool, ThreadPoolBuilder};
 use std::sync::Arc;
 
-/// A team of threads that share the work of each op. Clones refer to the same team. The threads end
-/// when the last clone is dropped.
+/// A team of threads that share the work of each op. All clones of a `Team` refer to one team. The
+/// threads end when the last clone is dropped.
 ///
 /// Work that a thread of the team starts begins at once. Any other thread passes its work to the
 /// team, and waits for the result. A caller that runs many small ops should therefore run the ops

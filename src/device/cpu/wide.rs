@@ -4,7 +4,7 @@
 //! operations.
 
 /// Runs a short loop, compiled for the widest vectors of this machine. Only code that the compiler
-/// inlines into `work` uses these vectors.
+/// inlines into `work` uses the wide vectors.
 #[inline(always)]
 pub fn widest<R>(work: impl FnOnce() -> R) -> R {
     #[cfg(target_arch = "x86_64")]

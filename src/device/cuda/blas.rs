@@ -65,7 +65,7 @@ impl Precision {
         Self { compute: sys::cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32, ..Self::F32 };
 }
 
-/// Form of a matrix in memory. One stride is 1, and the other stride is `leading`.
+/// Form of a matrix in memory. One of its two strides is 1, and the other is `leading`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Form {
     /// Whether columns are contiguous, instead of rows.
@@ -172,8 +172,8 @@ impl Blas {
         let precision = if tf32 { Precision::TF32 } else { Precision::F32 };
         let blas = Self { _stream: stream, handle, precision };
         // SAFETY: the handle was just made, and `_stream` keeps the stream alive as long as the
-        // handle. A stream of the driver API and a stream of the runtime API are the same type of
-        // pointer.
+        // handle. A stream of the driver API and a stream of the runtime API are pointers of one
+        // type.
         unsafe { result::set_stream(handle, blas._stream.cu_stream().cast()) }.map_err(starting)?;
         // Use full precision. cuBLAS then uses TF32 only if the compute type of a product requests
         // it. SAFETY: the handle was just made, and is used by this thread alone.

@@ -1,9 +1,9 @@
 //! Cache folder for compiled code.
 //!
-//! Code from this folder is executed, so only the user and root may have permission to write to the
-//! folder. The folder, its files and all parent folders are checked as `ssh` checks its files. If
-//! other users can write to one of them, the device neither reads code from the folder nor keeps
-//! code in it.
+//! Code from the cache folder is executed, so only the user and root may have permission to write
+//! to the folder. The folder, its files and all parent folders are checked as `ssh` checks its
+//! files. If other users can write to one of these folders or files, the device neither reads code
+//! from the cache folder nor keeps code in it.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 use sha2::{Digest as _, Sha256};
@@ -34,8 +34,8 @@ impl Cache {
         Self { folder }
     }
 
-    /// Returns the image kept under `name`. Returns `None` if no image is kept under this name, or
-    /// the file is damaged.
+    /// Returns the image kept under `name`. Returns `None` if no image is kept under `name`, or the
+    /// file is damaged.
     pub(super) fn get(&self, name: &str) -> Option<Vec<u8>> {
         let path = self.folder.as_ref()?.join(name);
         let mut file = File::open(&path).ok()?;
@@ -49,8 +49,8 @@ impl Cache {
     /// it is complete. Concurrent writers therefore never leave an incomplete file.
     pub(super) fn keep(&self, name: &str, image: &[u8]) {
         let Some(folder) = &self.folder else { return };
-        // Other threads and processes may write the same name at the same time, so each writer has
-        // its own temporary file.
+        // Other threads and processes may write an image of the same name at the same time, so each
+        // writer has its own temporary file.
         static DRAFTS: AtomicU64 = AtomicU64::new(0);
         let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
         let draft = folder.join(format!("{name}.{}-{number}.tmp", std::process::id()));

@@ -36,7 +36,7 @@ pub(super) struct Compiler {
 }
 
 impl Compiler {
-    /// Makes a compiler for devices of this compute capability. Code is kept in the folder
+    /// Makes a compiler for devices of the given compute capability. Code is kept in the folder
     /// `REMAT_CACHE_DIR`, or in `remat` in the system's folder for caches.
     pub(super) fn new(capability: (u32, u32)) -> Result<Self, DeviceError> {
         let version = versions::nvrtc().ok_or_else(missing)?;
@@ -105,10 +105,10 @@ pub(super) fn known() -> Result<Vec<u32>, DeviceError> {
     })
 }
 
-/// Architecture to compile for. The first choice is code for the device's architecture, or for an
-/// earlier architecture of the same generation, which the device can also run. The second choice is
-/// PTX for an earlier generation, which the driver compiles. Returns `None` if NVRTC supports later
-/// architectures only.
+/// Architecture to compile for. The first choice is code for the device's architecture. If NVRTC
+/// lacks it, an earlier architecture of the device's generation will do, because the device can
+/// also run its code. The second choice is PTX for an earlier generation, which the driver
+/// compiles. Returns `None` if NVRTC supports later architectures only.
 fn architecture((major, minor): (u32, u32), known: &[u32]) -> Option<String> {
     let newest = known.iter().copied().filter(|&number| number <= 10 * major + minor).max()?;
     let kind = if newest / 10 == major { "sm" } else { "compute" };

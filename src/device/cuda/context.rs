@@ -13,17 +13,17 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Bytes that [`Context::available_bytes`] leaves free for the code of the libraries and the stacks
-/// of kernels. The number is an estimate, not a measurement. cuDNN's code needs most of these
-/// bytes: a few hundred MiB if the driver loads all of the code at once.
+/// of kernels. The number is an estimate, not a measurement. cuDNN's code needs most of the bytes:
+/// a few hundred MiB if the driver loads all of the code at once.
 const MARGIN: u64 = 512 << 20;
 
 /// Divisor of the free bytes. The quotient, 2 % of the free bytes, is left for other programs that
 /// use the GPU.
 const OTHERS: u64 = 50;
 
-/// An open GPU, with its stream and the libraries. Clones refer to the same GPU. A context may move
-/// between threads. A [`Cuda`](super::Cuda) must be made from the context on the thread that will
-/// use the device.
+/// An open GPU, with its stream and the libraries. All clones of a `Context` refer to one GPU. A
+/// context may move between threads. A [`Cuda`](super::Cuda) must be made from the context on the
+/// thread that will use the device.
 ///
 /// ```no_run
 /// use remat::device::cuda::Options;

@@ -2,8 +2,8 @@
 //! order NCHW.
 //!
 //! For each shape, the device decides once whether cuDNN computes the convolution, and with which
-//! algorithm. The device keeps this decision. A repeated run therefore gives the same bits, and its
-//! workspace is known before the run.
+//! algorithm, and keeps the decision. A repeated run therefore gives the same bits, and the
+//! workspace of a run is known before the run.
 
 #![allow(unsafe_code)]
 
@@ -139,16 +139,15 @@ impl Dnn {
         check("starting", unsafe { sys::cudnnCreate(&raw mut handle) })?;
         let dnn = Self { stream, handle, tf32, plans: FxHashMap::default() };
         // SAFETY: the handle was just made, and `dnn.stream` keeps the stream alive as long as the
-        // handle. A stream of the driver API and a stream of the runtime API are the same type of
-        // pointer.
+        // handle. A stream of the driver API and a stream of the runtime API are pointers of one
+        // type.
         let set = unsafe { sys::cudnnSetStream(handle, dnn.stream.cu_stream().cast()) };
         check("starting", set)?;
         Ok(dnn)
     }
 
     /// Bytes of workspace of a task. `otherwise` is the number of bytes that the task needs without
-    /// cuDNN. Returns `None` if cuDNN does not run the task. This function may be called from any
-    /// thread.
+    /// cuDNN. Returns `None` if cuDNN does not run the task. Any thread may call this function.
     ///
     /// # Errors
     /// If cuDNN fails for a temporary reason. The error is kept until [`Self::takes`] has returned

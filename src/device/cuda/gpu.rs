@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// Key of a source: see [`key`].
 type Key = (usize, usize, bool);
 
-/// A device with its memory and its loaded code. It must be used on the thread that made it.
+/// A device with its memory and its loaded code. A `Gpu` must be used on the thread that made it.
 pub struct Gpu {
     /// Context, current on the calling thread.
     context: Context,

@@ -60,7 +60,8 @@ mod tests {
     use std::cell::Cell;
 
     thread_local! {
-        /// Whether launches of this thread use the wide kernels for any amount of work.
+        /// Whether launches of this thread use the kernels that count in 64 bits for any amount of
+        /// work.
         pub(crate) static ALL_WIDE: Cell<bool> = const { Cell::new(false) };
     }
 

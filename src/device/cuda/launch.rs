@@ -36,7 +36,7 @@ impl Ptr {
 }
 
 /// A type that can be a parameter of a kernel. The kernel declares the parameter with a C++ type of
-/// the same size, alignment and meaning.
+/// equal size, alignment and meaning.
 ///
 /// # Safety
 /// The implementor guarantees that the Rust type and the C++ type have the same size and layout.

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Bytes of the small allocation, which holds the fault record and the buffer for moves. The driver
-/// allocates memory in multiples of this size.
+/// allocates memory in multiples of 2 MiB.
 const ASIDE: u64 = 2 << 20;
 
 /// Offset of the buffer for moves in the small allocation.

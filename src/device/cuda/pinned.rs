@@ -21,8 +21,8 @@ pub(super) struct Piece {
     stream: Arc<CudaStream>,
     /// Event recorded after the last copy, unless [`Piece::loose`] is set.
     done: CudaEvent,
-    /// Whether copies were started after [`Piece::done`] was recorded. To wait for these copies,
-    /// the whole stream must be synchronized.
+    /// Whether copies were started after [`Piece::done`] was recorded. To wait for copies that were
+    /// started later, the host must synchronize the whole stream.
     loose: bool,
     /// Reference to the pool's counter, by which the pool knows how many pieces exist.
     _counted: Arc<()>,
@@ -51,8 +51,8 @@ impl Piece {
         })
     }
 
-    /// Waits until the device no longer uses the piece. Then copies bytes to the start of the
-    /// piece, and starts a copy of these bytes to the device.
+    /// Waits until the device no longer uses the piece. Copies `bytes` to the start of the piece,
+    /// and starts a copy from the piece to the device.
     pub(super) fn send(&mut self, bytes: &[u8], to: Span<'_>) -> Result<(), DeviceError> {
         assert!(bytes.len() <= self.bytes, "a piece has {} bytes", self.bytes);
         let to = to.part(0..bytes.len() as u64).first();
@@ -60,8 +60,8 @@ impl Piece {
         self.loose = true;
         // SAFETY: the assertion guarantees that the bytes fit in the allocation, and `wait`
         // guarantees that the device does not use the allocation. `to.part` guarantees that the
-        // target has the same number of bytes. While `loose` is set, the piece is neither changed
-        // nor freed before the device has finished.
+        // target has as many bytes as the source. While `loose` is set, the piece is neither
+        // changed nor freed before the device has finished.
         unsafe {
             self.memory.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
             let from = self.memory.cast_const().cast();
@@ -77,8 +77,8 @@ impl Piece {
         let from = from.part(0..to.len() as u64).first();
         self.loose = true;
         // SAFETY: the assertion guarantees that `to` is within the allocation, and `from.part`
-        // guarantees that the source has the same number of bytes. While `loose` is set, the bytes
-        // are not read before the device has finished.
+        // guarantees that the source has as many bytes as `to`. While `loose` is set, the bytes are
+        // not read before the device has finished.
         unsafe {
             let target = self.memory.add(to.start).cast();
             sys::cuMemcpyDtoHAsync_v2(target, from.0, to.len(), self.stream.cu_stream())

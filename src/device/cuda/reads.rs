@@ -58,7 +58,7 @@ impl Reads {
         Ok(true)
     }
 
-    /// Takes the value of the oldest read, if this read is finished. Returns an error if kernels
+    /// Takes the value of the oldest read, if the read is finished. Returns an error if kernels
     /// found a fault before the read.
     pub(super) fn take(&mut self, gpu: &Gpu) -> Option<Result<Fetched, DeviceError>> {
         match self.awaited.front()?.piece.is_back() {

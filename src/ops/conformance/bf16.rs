@@ -35,7 +35,7 @@ fn full(host: &HostTensor) -> HostTensor {
 /// rounding and the order of sums.
 pub fn ops_on_half_the_bytes<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut found = BTreeSet::new();
-    // Run fewer samples than for f32, because the kernels are those for f32, and each sample runs
+    // Run fewer samples than for f32, because `bf16` uses the kernels for f32, and each sample runs
     // four times.
     rig.parts = (2 * rig.parts).max(3);
     for (op, args) in tasks(rig, 3) {
@@ -74,7 +74,8 @@ pub fn ops_on_half_the_bytes<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Ri
     assert!(missing.is_empty(), "{missing:?} are not among {found:?}");
 }
 
-/// Converts floats of every kind to `bf16` and back. The results must be those of the crate `half`.
+/// Converts floats of every kind to `bf16` and back. The results must equal the results of the
+/// crate `half`.
 pub fn rounding<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let words = (0..1 << 16).map(|high: u32| high << 16);
     let floats: Vec<f32> = words

@@ -31,8 +31,8 @@
 //! - [`Kind::GradWeight`] takes dot products of rows of `dy` and windows of the input; see
 //!   `grad_weight.rs`.
 //!
-//! `unfolded.rs` computes convolutions of batches of very small images. It copies each window of
-//! the images to a row of a matrix, and does not pack the weights.
+//! `unfolded.rs` computes convolutions of batches of very small images. The code in `unfolded.rs`
+//! copies each window of the images to a row of a matrix, and does not pack the weights.
 //!
 //! The inner loops (`simd.rs`) exist for AVX-512, AVX2, NEON and in plain Rust. The instruction set
 //! is chosen at run time.

@@ -1,5 +1,6 @@
 //! Convolutions on a GPU. cuDNN computes a convolution if cuDNN is installed and has a
-//! deterministic algorithm for the shape. Otherwise, im2col and cuBLAS compute it.
+//! deterministic algorithm for the shape. If cuDNN cannot be used, im2col and cuBLAS compute the
+//! convolution.
 
 #![allow(unsafe_code)]
 

@@ -12,7 +12,7 @@ use smallvec::smallvec;
 /// `(x [n, c, h, w], weight [o, c / groups, kh, kw]) -> (y [n, o, h', w'])`, a 2-D convolution:
 /// `y[n][o][q] = sum of weight[o][c][k] * x[n][c][q * stride - padding + k * dilation]` over
 /// channels `c` and kernel elements `k`. The height of `y` is `h' = (h + 2 * padding - dilation *
-/// (kh - 1) - 1) / stride + 1`, and the width `w'` is computed in the same way.
+/// (kh - 1) - 1) / stride + 1`, and the width `w'` follows from `w` and `kw` by the same formula.
 ///
 /// Stride, zero padding and dilation are height first. With groups, input channels and output
 /// channels are both divided into `groups` equal parts. Part `i` of the output reads only part `i`

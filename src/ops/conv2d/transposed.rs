@@ -28,7 +28,7 @@ pub struct ConvTranspose2d {
     /// Numbers of rows and columns that are removed from each side of the result.
     pub padding: [usize; 2],
     /// Number of rows that are added below the result, and number of columns that are added on its
-    /// right. Both are less than the stride.
+    /// right. The numbers must be less than the stride.
     pub output_padding: [usize; 2],
     /// Distance between the pixels of the result to which neighbouring elements of the kernel
     /// contribute, at least 1.
@@ -89,9 +89,9 @@ impl Tensor {
     /// For a convolution with `weight`, the function computes the gradient of the input if this
     /// tensor is the gradient of the output. For each pixel of this tensor, the kernel times the
     /// pixel is added to the result `[n, out, h', w']`, at `stride` times the position of the
-    /// pixel. The height of the result is
-    /// `h' = (h - 1) * stride - 2 * padding + dilation * (kh - 1) + output_padding + 1`. The width
-    /// `w'` is computed in the same way.
+    /// pixel. The height of the result is `h' = (h - 1) * stride - 2 * padding + dilation *
+    /// (kh - 1) + output_padding + 1`. The width `w'` follows from `w` and `kw` by the same
+    /// formula.
     ///
     /// The function computes the result of PyTorch's `conv_transpose2d`, but the output padding
     /// must be less than the stride.
@@ -119,7 +119,7 @@ impl Tensor {
 }
 
 impl ConvTranspose2d {
-    /// The op that computes this transposed convolution.
+    /// Makes the op that computes the transposed convolution.
     fn of(self, x: &Tensor, weight: &Tensor) -> Result<Conv2dGradInput, Fault> {
         let [_, _, h, w] = rank(x.layout(), "x")?;
         let [_, _, kh, kw] = rank(weight.layout(), "weight")?;

@@ -419,8 +419,8 @@ binary! {
         "a >= b ? 1.0f : 0.0f",
         |a, b| f64::from(u8::from(a >= b)),
         [zero];
-    /// `b` where `a > 0`, else 0. This is the gradient of a relu, where `a` is the relu's output
-    /// and `b` is the gradient of the output.
+    /// `b` where `a > 0`, else 0. The function is the gradient of a relu, where `a` is the relu's
+    /// output and `b` is the gradient of the output.
     ///
     /// ```
     /// # use remat::prelude::*;

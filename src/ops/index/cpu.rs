@@ -16,7 +16,7 @@ pub struct Entries {
 }
 
 impl Entries {
-    /// Sizes of a tensor with this layout, for an index along `axis`.
+    /// Sizes of a tensor with the given layout, for an index along `axis`.
     pub fn along(layout: &Layout, axis: usize) -> Self {
         let shape = layout.shape();
         Self { size: shape[axis], inner: shape[axis + 1..].iter().product() }
@@ -45,7 +45,7 @@ pub fn gather(
     Ok(())
 }
 
-/// Fills `x [outer, size, inner]` with zeros. Then adds each entry `i` of `y [outer, n, inner]` to
+/// Fills `x [outer, size, inner]` with zeros, and adds each entry `i` of `y [outer, n, inner]` to
 /// the entry `index[i]` of `x`, in the order of `i`.
 pub fn scatter_add(
     x: &mut [f32],

@@ -62,7 +62,7 @@ struct Scatter {
 // equal fields in equal order.
 unsafe impl Parameter for Scatter {}
 
-/// Fills `x [outer, size, inner]` with zeros. Then adds each entry `i` of `y [outer, n, inner]` to
+/// Fills `x [outer, size, inner]` with zeros, and adds each entry `i` of `y [outer, n, inner]` to
 /// the entry `index[i]` of `x`, in the order of `i`.
 pub(super) fn scatter_add(
     gpu: &mut Gpu,

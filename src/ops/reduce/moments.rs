@@ -126,8 +126,7 @@ impl Tensor {
         if self.tape().is_none() {
             return self.sqrt();
         }
-        // Replace each 0 by 1 before the square root, and multiply the root of this 1 by 0
-        // afterwards.
+        // Replace each 0 by 1 before the square root, and multiply the root by 0 afterwards.
         let some = self.sign()?;
         self.add(&some.affine(-1.0, 1.0)?)?.sqrt()?.mul(&some)
     }

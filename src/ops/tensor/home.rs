@@ -112,7 +112,7 @@ impl Home {
     /// Takes the dropped handles that no command has taken; only the worker calls this function.
     /// Also returns the number of commands that were sent before.
     ///
-    /// Returns `None` if no handle was dropped. In this case, the next dropped handle wakes the
+    /// Returns `None` if no handle was dropped. After `None`, the next dropped handle wakes the
     /// worker.
     pub fn take_or_sleep(&self) -> Option<(u64, Ids)> {
         let mut dropped = self.lock();

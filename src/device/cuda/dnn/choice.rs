@@ -39,9 +39,9 @@ impl Math {
         match (number, tf32) {
             (0, true) => Some(Self::Default),
             (1, true) => Some(Self::TensorOp),
-            // The options exclude TF32. Devices without TF32 offer the default mode, which means
-            // f32 on these devices. The caller then queries the algorithm's workspace for f32 only,
-            // and uses the algorithm only if the query succeeds.
+            // The options exclude TF32. On devices without TF32, cuDNN offers the default mode,
+            // which means f32 there. The caller then queries the algorithm's workspace for f32
+            // only, and uses the algorithm only if the query succeeds.
             (0, false) | (3, _) => Some(Self::Fma),
             // Mode 2 rounds to f16.
             _ => None,

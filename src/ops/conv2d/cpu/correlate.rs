@@ -1,5 +1,5 @@
-//! Computes the forward pass and the gradient of the input. Both computations slide a kernel over
-//! padded images.
+//! Computes the forward pass and the gradient of the input, each by sliding a kernel over padded
+//! images.
 //!
 //! The gradient of the input slides the kernel over `dy`. The kernel is rotated by 180 degrees, and
 //! its input and output channels are swapped. If the stride is above 1, neighbouring input rows
@@ -14,7 +14,7 @@
 //!   phase 1, kernel rows 2 and 0:  dx[2q + 1] = dy[q] * w[2] + dy[q + 1] * w[0]
 //! ```
 //!
-//! All phases read the same packed strip of `dy`.
+//! All phases share one packed strip of `dy`.
 //!
 //! If the channels are divided into groups, each group of channels of an image is treated as an
 //! image of its own, with the weights of the group.
@@ -160,8 +160,9 @@ impl Correlation {
         self.to[0].next_multiple_of(MAX_TILE_ROWS)
     }
 
-    /// Whether the inner loop writes outputs directly to their places. Otherwise the inner loop
-    /// writes the outputs to a buffer called the stage, and the outputs are copied from there.
+    /// Whether the inner loop writes outputs directly to their places. If not, the inner loop
+    /// writes the outputs to a buffer called the stage, from which the outputs are copied to their
+    /// places.
     fn is_direct(&self) -> bool {
         self.to_step == [1, 1]
     }

@@ -1,4 +1,4 @@
-//! Copies from elements that are `step` apart to contiguous elements, and in the other direction.
+//! Copies between elements that are `step` apart and contiguous elements, in both directions.
 //!
 //! Step 2 is common, so copies with step 2 use vector instructions. The code treats pairs of floats
 //! as 64-bit integers, because compilers translate the selection of the upper or lower 32 bits to

@@ -290,8 +290,8 @@ impl Unfolded {
     }
 
     /// Returns the range of kernel elements that lie inside the image for the window of an output,
-    /// along one axis. Also returns the coordinate of the pixel that the first of these kernel
-    /// elements reads.
+    /// along one axis. Also returns the coordinate of the pixel that the first kernel element of
+    /// the range reads.
     fn met(&self, axis: usize, output: usize) -> (usize, Range<usize>) {
         let ConvShape { stride, padding, dilation, .. } = self.shape;
         let (len, kernel) = [(self.shape.h, self.shape.kh), (self.shape.w, self.shape.kw)][axis];

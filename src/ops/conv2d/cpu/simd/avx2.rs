@@ -24,7 +24,7 @@ fn load(from: &[f32; LANES]) -> V {
     unsafe { _mm256_loadu_ps(from.as_ptr()) }
 }
 
-/// Loads fewer than [`LANES`] floats; the other lanes are zero.
+/// Loads fewer than [`LANES`] floats, and sets the remaining lanes to zero.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 fn load_first(from: &[f32]) -> V {

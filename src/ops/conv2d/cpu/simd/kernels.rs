@@ -2,7 +2,7 @@
 
 /// Defines `gather_product`, `gather_dots` and `multiply`. The module that calls the macro must
 /// have a vector type `V` of `LANES` floats, and the tile sizes `TILE_VECTORS`, `DOT_ROWS` and
-/// `DOT_TAPS`. It must also have the functions `splat`, `load`, `load_first`, `store`,
+/// `DOT_TAPS`. The module must also have the functions `splat`, `load`, `load_first`, `store`,
 /// `store_first`, `fma` and `sums`.
 ///
 /// Loops over the vectors of a tile use indices, so that the compiler unrolls the loops and keeps

@@ -23,7 +23,7 @@ fn load(from: &[f32; LANES]) -> V {
     unsafe { vld1q_f32(from.as_ptr()) }
 }
 
-/// Loads fewer than [`LANES`] floats; the other lanes are zero.
+/// Loads fewer than [`LANES`] floats, and sets the remaining lanes to zero.
 #[inline]
 #[target_feature(enable = "neon")]
 fn load_first(from: &[f32]) -> V {

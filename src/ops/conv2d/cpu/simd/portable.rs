@@ -17,7 +17,7 @@ fn load(from: &[f32; LANES]) -> V {
     *from
 }
 
-/// Loads fewer than [`LANES`] floats; the other lanes are zero.
+/// Loads fewer than [`LANES`] floats, and sets the remaining lanes to zero.
 #[inline]
 fn load_first(from: &[f32]) -> V {
     let mut lanes = [0.0; LANES];
