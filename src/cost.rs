@@ -94,7 +94,7 @@ impl Run<'_> {
 /// # Ok::<(), Error>(())
 /// ```
 pub trait CostModel: fmt::Debug + Send {
-    /// Name for recordings and error messages.
+    /// Name of the cost model in recordings and error messages.
     fn name(&self) -> &str {
         "custom"
     }
@@ -143,7 +143,7 @@ pub enum CostModelKind {
     Bytes,
 }
 
-/// Error of a text that is not the name of a cost model.
+/// Error for a text that is not the name of a cost model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a cost model; choose one of {names}", names = CostModelKind::NAMES.join(", "))]
 pub struct ParseCostModelError(String);

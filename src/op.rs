@@ -216,8 +216,8 @@ impl OpError {
 }
 
 /// Checks the layouts of outputs: views stay within their inputs, and updated inputs and fresh
-/// outputs are contiguous. `inputs` returns the layout of an input, or `None` if the op has no
-/// input of that number.
+/// outputs are contiguous. `inputs` returns the layout of the input with a given number, or `None`
+/// if the op has no such input.
 pub(crate) fn check_outputs<'a>(
     op: &impl Operation,
     inputs: impl Fn(usize) -> Option<&'a Layout>,

@@ -84,7 +84,7 @@ pub struct Operand {
     pub values: Values,
 }
 
-/// Range of an operand's elements.
+/// Values that the elements of an operand may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Values {

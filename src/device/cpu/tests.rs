@@ -23,7 +23,7 @@ fn the_number_of_threads_does_not_change_a_bit() {
 fn devices_may_share_a_team_and_be_used_anywhere() {
     let [team, other] = [2, 3].map(|threads| Team::new(Some(threads)).unwrap());
     let mut outside = Rig::new(Cpu::of(&team, BYTES).unwrap());
-    // Few samples are enough for the device outside of the team.
+    // Run few samples on the device that is used from outside of its team.
     outside.parts = 8;
     // Use devices of both teams on a thread of one team.
     let (mut own, mut foreign) =

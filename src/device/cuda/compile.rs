@@ -106,9 +106,9 @@ pub(super) fn known() -> Result<Vec<u32>, DeviceError> {
 }
 
 /// Architecture to compile for. The first choice is code for the device's architecture. If NVRTC
-/// lacks it, an earlier architecture of the device's generation will do, because the device can
-/// also run its code. The second choice is PTX for an earlier generation, which the driver
-/// compiles. Returns `None` if NVRTC supports later architectures only.
+/// cannot compile for it, the function takes an earlier architecture of the device's generation,
+/// whose code the device can also run. The second choice is PTX for an earlier generation, which
+/// the driver compiles. Returns `None` if NVRTC supports later architectures only.
 fn architecture((major, minor): (u32, u32), known: &[u32]) -> Option<String> {
     let newest = known.iter().copied().filter(|&number| number <= 10 * major + minor).max()?;
     let kind = if newest / 10 == major { "sm" } else { "compute" };

@@ -122,8 +122,8 @@ pub(crate) struct Dnn {
     handle: sys::cudnnHandle_t,
     tf32: bool,
     /// Maps a task to its plan. The first call of [`Dnn::workspace`] or [`Dnn::takes`] for the task
-    /// makes the plan. The plan is `None` if cuDNN does not run the task. An error is kept until
-    /// [`Dnn::takes`] has returned it.
+    /// makes the plan. The plan is `None` if cuDNN does not run the task. An error stays in the map
+    /// until [`Dnn::takes`] has returned it.
     plans: FxHashMap<Task, Result<Option<Plan>, DeviceError>>,
 }
 
@@ -150,8 +150,8 @@ impl Dnn {
     /// cuDNN. Returns `None` if cuDNN does not run the task. Any thread may call this function.
     ///
     /// # Errors
-    /// If cuDNN fails for a temporary reason. The error is kept until [`Self::takes`] has returned
-    /// it.
+    /// If cuDNN fails for a temporary reason. The `Dnn` keeps the error until [`Self::takes`] has
+    /// returned it.
     pub(crate) fn workspace(
         &mut self,
         task: &Task,

@@ -20,7 +20,8 @@ pub(crate) enum Numbers {
     Argmax = 3,
 }
 
-/// `Report` of `common.cuh`: the parameter with which a launch reports numbers outside `0..limit`.
+/// Rust form of the C++ struct `Report` in `common.cuh`: the parameter with which a launch reports
+/// numbers outside `0..limit`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Report {
@@ -36,7 +37,7 @@ pub(crate) struct Report {
 // `common.cuh` declares.
 unsafe impl Parameter for Report {}
 
-/// `Fault` of `common.cuh`: the record that kernels write.
+/// Rust form of the C++ struct `Fault` in `common.cuh`: the record that kernels write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub(crate) struct Fault {

@@ -67,11 +67,12 @@ pub(crate) struct Kernel {
     pub name: &'static str,
 }
 
-/// `THREADS` of `common.cuh`: number of threads of a block, unless a kernel declares another
-/// number.
+/// Value of `THREADS` in `common.cuh`: the number of threads of a block, unless a kernel declares
+/// another number.
 pub(crate) const THREADS: u32 = 256;
 
-/// `TILE` of `common.cuh`: number of elements that a block of a packed elementwise kernel computes.
+/// Value of `TILE` in `common.cuh`: the number of elements that a block of a packed elementwise
+/// kernel computes.
 pub(crate) const TILE: u64 = 2048;
 
 /// Number of threads that run a kernel.

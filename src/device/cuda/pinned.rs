@@ -60,8 +60,8 @@ impl Piece {
         self.loose = true;
         // SAFETY: the assertion guarantees that the bytes fit in the allocation, and `wait`
         // guarantees that the device does not use the allocation. `to.part` guarantees that the
-        // target has as many bytes as the source. While `loose` is set, the piece is neither
-        // changed nor freed before the device has finished.
+        // target has as many bytes as the source. While `loose` is set, the host waits for the
+        // device before it changes or frees the piece.
         unsafe {
             self.memory.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
             let from = self.memory.cast_const().cast();
@@ -77,8 +77,8 @@ impl Piece {
         let from = from.part(0..to.len() as u64).first();
         self.loose = true;
         // SAFETY: the assertion guarantees that `to` is within the allocation, and `from.part`
-        // guarantees that the source has as many bytes as `to`. While `loose` is set, the bytes are
-        // not read before the device has finished.
+        // guarantees that the source has as many bytes as `to`. While `loose` is set, the host
+        // waits for the device before it reads the bytes.
         unsafe {
             let target = self.memory.add(to.start).cast();
             sys::cuMemcpyDtoHAsync_v2(target, from.0, to.len(), self.stream.cu_stream())

@@ -6,8 +6,8 @@ use super::launch::{Parameter, Ptr};
 use crate::device::walk::Walk;
 use crate::layout::{Layout, MAX_RANK};
 
-/// `Divider` of `common.cuh`: a divisor, prepared so that kernels divide by a multiplication and a
-/// shift.
+/// Rust form of the C++ struct `Divider` in `common.cuh`: a divisor, prepared so that kernels
+/// divide by a multiplication and a shift.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Divider {
@@ -36,7 +36,7 @@ impl Divider {
     }
 }
 
-/// `Walk` of `common.cuh`: loops, innermost first.
+/// Rust form of the C++ struct `Walk` in `common.cuh`: loops, innermost first.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Steps<const K: usize> {
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
     use crate::layout::DType;
 
-    /// `quotient` of `common.cuh`.
+    /// Computes a quotient like the function `quotient` in `common.cuh`.
     fn quotient(n: u32, by: Divider) -> u32 {
         let high = ((u64::from(n) * u64::from(by.factor)) >> 32) as u32;
         (high + n) >> by.shift

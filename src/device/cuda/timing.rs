@@ -42,7 +42,7 @@ impl Timing {
         Ok(events)
     }
 
-    /// Records the event after the call.
+    /// Records the second event of the pair, after the call.
     pub(super) fn end(&mut self, events: [CudaEvent; 2]) -> Result<(), DeviceError> {
         events[1].record(&self.stream).map_err(|e| failed("recording an event", e))?;
         self.awaited.push_back(events);

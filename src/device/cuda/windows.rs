@@ -23,7 +23,7 @@ pub(crate) struct Shape {
     pub dilation: [usize; 2],
 }
 
-/// `Windows` of `common.cuh`.
+/// Rust form of the C++ struct `Windows` in `common.cuh`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Windows {

@@ -17,7 +17,7 @@ const DEEPEST: usize = 256;
 /// Largest number of blocks in a grid. If there are more tiles, each block computes several tiles.
 const MOST_BLOCKS: u64 = 1 << 20;
 
-/// `Heads` of `attention.cu`.
+/// Rust form of the C++ struct `Heads` in `attention.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Heads {
@@ -29,7 +29,7 @@ struct Heads {
 // equal fields in equal order.
 unsafe impl Parameter for Heads {}
 
-/// `Sizes` of `attention.cu`.
+/// Rust form of the C++ struct `Sizes` in `attention.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Sizes {

@@ -12,12 +12,12 @@ use crate::layout::Layout;
 
 pub(super) static FAMILY: Family = Family::new("batch_norm", include_str!("batch_norm.cu"));
 
-/// `HELD` of `batch_norm.cu`, the number of elements that a thread holds. A channel of at most
-/// [`WHOLE`] elements is read only once.
+/// Value of `HELD` in `batch_norm.cu`: the number of elements that a thread holds in registers. A
+/// channel of at most [`WHOLE`] elements is read only once.
 const HELD: usize = 16;
 const WHOLE: usize = HELD * MOST_THREADS;
-/// Number of elements of `x`, and of `dy`, that a thread holds for the gradient. A channel of at
-/// most [`WHOLE_GRAD`] elements is read only once.
+/// Number of elements of `x`, and of `dy`, that a thread holds in registers for the gradient. A
+/// channel of at most [`WHOLE_GRAD`] elements is read only once.
 const HELD_GRAD: usize = 8;
 const WHOLE_GRAD: usize = HELD_GRAD * MOST_THREADS;
 const MOST_THREADS: usize = 512;
@@ -26,7 +26,7 @@ const MOST_THREADS: usize = 512;
 /// not depend on the device.
 const BLOCKS: usize = 2048;
 
-/// Bytes of `Terms`, `Moments`, `GradTerms` and `Two` of `batch_norm.cu`.
+/// Sizes in bytes of the structs `Terms`, `Moments`, `GradTerms` and `Two` in `batch_norm.cu`.
 const TERMS: u64 = 12;
 const MOMENTS: u64 = 24;
 const GRAD_TERMS: u64 = 16;
@@ -81,7 +81,7 @@ impl Shape {
     }
 }
 
-/// `Channels` of `batch_norm.cu`.
+/// Rust form of the C++ struct `Channels` in `batch_norm.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Channels {
@@ -133,7 +133,7 @@ impl Channels {
     }
 }
 
-/// `Training` of `batch_norm.cu`.
+/// Rust form of the C++ struct `Training` in `batch_norm.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Training {
@@ -153,7 +153,7 @@ struct Training {
 // equal fields in equal order.
 unsafe impl Parameter for Training {}
 
-/// `Grad` of `batch_norm.cu`.
+/// Rust form of the C++ struct `Grad` in `batch_norm.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Grad {

@@ -102,10 +102,10 @@ unsafe fn strided(
     unsafe { gpu.launch(kernel, Grid::of_threads(units), &parameters) }
 }
 
-/// `SIDE` of `copy.cu`: rows and columns of the tiles of a transposition.
+/// Value of `SIDE` in `copy.cu`: the number of rows and of columns of a tile that is transposed.
 const SIDE: usize = 32;
 
-/// `Turn` of `copy.cu`.
+/// Rust form of the C++ struct `Turn` in `copy.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Turn {

@@ -22,7 +22,7 @@ macro_rules! names {
 }
 pub(super) use names;
 
-/// `Numbers` of `with_numbers.cu`.
+/// Rust form of the C++ struct `Numbers` in `with_numbers.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Numbers([f32; 2]);
@@ -32,8 +32,8 @@ pub(super) struct Numbers([f32; 2]);
 unsafe impl Parameter for Numbers {}
 
 impl Numbers {
-    /// Makes the parameter from up to two numbers. If there are fewer, the kernel does not read the
-    /// missing ones.
+    /// Makes the parameter from up to two numbers. If fewer than two numbers are given, the kernel
+    /// does not read the missing numbers.
     pub fn of(numbers: &[f32]) -> Self {
         Self(std::array::from_fn(|i| numbers.get(i).copied().unwrap_or(0.0)))
     }

@@ -45,7 +45,7 @@ pub(super) fn gather(
 /// Number of blocks that keeps any GPU busy.
 const BLOCKS: usize = 1024;
 
-/// `Scatter` of `index.cu`.
+/// Rust form of the C++ struct `Scatter` in `index.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Scatter {

@@ -145,7 +145,7 @@ fn take<'a>(from: &mut &'a mut [f32], len: usize) -> &'a mut [f32] {
     piece
 }
 
-/// Inputs of the steps.
+/// Inputs of [`forward`].
 pub struct Given<'a> {
     pub sums: &'a [f32],
     pub weight: (&'a [f32], &'a Layout),
@@ -222,7 +222,7 @@ pub fn forward(
     });
 }
 
-/// Whether waking other threads costs more time than the work.
+/// Whether the work is so small that waking other threads would take longer than the work.
 fn is_small(shape: &Shape) -> bool {
     shape.units() * ((4 * shape.h) as f64) < WORTH_SHARING
 }

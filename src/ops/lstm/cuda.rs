@@ -16,7 +16,7 @@ pub(super) static FAMILY: Family = Family::new("lstm", include_str!("lstm.cu"));
 
 const FLOAT: u64 = size_of::<f32>() as u64;
 
-/// `Sizes` of `lstm.cu`.
+/// Rust form of the C++ struct `Sizes` in `lstm.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Sizes {
@@ -36,7 +36,7 @@ impl Sizes {
     }
 }
 
-/// `Rows` of `lstm.cu`.
+/// Rust form of the C++ struct `Rows` in `lstm.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Rows {

@@ -27,10 +27,10 @@ const BLOCKS: usize = 1024;
 /// Smallest number of rows in a chunk.
 const LEAST: usize = 64;
 
-/// Bytes of `Two` of `common.cuh`.
+/// Size in bytes of the struct `Two` in `common.cuh`.
 const TWO: usize = 16;
 
-/// `Rows` of `norm.cu`.
+/// Rust form of the C++ struct `Rows` in `norm.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Rows {
@@ -64,7 +64,7 @@ impl Rows {
     }
 }
 
-/// `Forward` of `norm.cu`.
+/// Rust form of the C++ struct `Forward` in `norm.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Forward {
@@ -81,7 +81,7 @@ struct Forward {
 // equal fields in equal order.
 unsafe impl Parameter for Forward {}
 
-/// `Grad` of `norm.cu`.
+/// Rust form of the C++ struct `Grad` in `norm.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Grad {
@@ -96,7 +96,7 @@ struct Grad {
 // equal fields in equal order.
 unsafe impl Parameter for Grad {}
 
-/// `Sums` of `norm.cu`.
+/// Rust form of the C++ struct `Sums` in `norm.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Sums {
@@ -195,7 +195,7 @@ pub(super) fn grad(
     Ok(())
 }
 
-/// `Channels` of `norm.cu`.
+/// Rust form of the C++ struct `Channels` in `norm.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Channels {

@@ -171,8 +171,8 @@ impl Definition for RmsNormGrad {
 
 impl Kernel for RmsNormGrad {
     fn cpu_workspace(&self, inputs: &[Layout], _outputs: &[Layout]) -> u64 {
-        // The kernel also computes sums of `dy`. RMS normalization does not use these sums, but
-        // they need workspace.
+        // The kernel also computes sums of `dy`. RMS normalization does not use the sums of `dy`,
+        // but the kernel needs workspace for them.
         let n = inputs[1].elements();
         cpu::workspace_of_grad(inputs[2].elements(), n)
             .saturating_add((n * size_of::<f32>()) as u64)

@@ -8,7 +8,7 @@ use crate::device::{DeviceError, Place};
 
 pub(super) static FAMILY: Family = Family::new("random", include_str!("random.cu"));
 
-/// `Stream` of `random.cu`.
+/// Rust form of the C++ struct `Stream` in `random.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Stream {
@@ -20,7 +20,8 @@ struct Stream {
 // equal fields in equal order.
 unsafe impl Parameter for Stream {}
 
-/// `Uniform`, `Normal` or `Bernoulli` of `random.cu`, which have `N` numbers each.
+/// Rust form of the C++ structs `Uniform`, `Normal` and `Bernoulli` in `random.cu`, which have `N`
+/// numbers each.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 struct Draw<const N: usize>([f32; N]);

@@ -85,7 +85,7 @@ pub(super) fn workspace(layout: &Layout, axes: &Dims) -> u64 {
     }
 }
 
-/// `Reduction` of `reduce.cu`.
+/// Rust form of the C++ struct `Reduction` in `reduce.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Parameters {

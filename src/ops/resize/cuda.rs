@@ -8,7 +8,7 @@ use crate::device::{DeviceError, Place};
 
 pub(super) static FAMILY: Family = Family::new("resize", include_str!("resize.cu"));
 
-/// `Taps` of `resize.cu`.
+/// Rust form of the C++ struct `Taps` in `resize.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Of {

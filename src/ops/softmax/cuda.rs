@@ -31,7 +31,7 @@ const LONG: usize = 8 * 1024;
 /// Largest number of blocks in a grid. If there are more rows, each block computes several rows.
 const MOST_BLOCKS: u64 = 1 << 20;
 
-/// `Rows` of `softmax.cu`.
+/// Rust form of the C++ struct `Rows` in `softmax.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Rows {
@@ -94,7 +94,7 @@ pub(super) fn workspace(logits: &Layout) -> u64 {
     (logits.shape()[0] * DType::F32.bytes()) as u64
 }
 
-/// `Targets` of `softmax.cu`.
+/// Rust form of the C++ struct `Targets` in `softmax.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Of {

@@ -9,11 +9,11 @@ use crate::device::cuda::{Family, Gpu, Grid, Operands, Parameter, Ptr, THREADS};
 
 pub(super) static FAMILY: Family = Family::new("update", include_str!("update.cu"));
 
-/// `MOST` of `update.cu`. Largest number of tensors whose addresses fit in the 4 KiB that a
-/// kernel's parameters may have.
+/// Value of `MOST` in `update.cu`: the largest number of tensors whose addresses fit in the 4 KiB
+/// that a kernel's parameters may have.
 const MOST: usize = 64;
 
-/// `Tensor` of `update.cu`.
+/// Rust form of the C++ struct `Tensor` in `update.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Tensor {
@@ -25,7 +25,7 @@ struct Tensor {
     first_block: u64,
 }
 
-/// `Tensors` of `update.cu`.
+/// Rust form of the C++ struct `Tensors` in `update.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Tensors {
@@ -33,7 +33,7 @@ struct Tensors {
     count: u64,
 }
 
-/// `Momentum` of `update.cu`.
+/// Rust form of the C++ struct `Momentum` in `update.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Momentum {

@@ -94,8 +94,7 @@ impl Definition for Split {
 /// is zero. At least one gradient is `Some`.
 fn joined(dys: &[Option<Tensor>], sizes: &[usize], axis: usize) -> Result<Tensor, Error> {
     let mut parts: Vec<Tensor> = Vec::with_capacity(dys.len());
-    // Number of entries along the axis of the parts without gradient since the last part with a
-    // gradient.
+    // Number of entries of the parts without a gradient that follow the last part with a gradient.
     let mut zeros = 0;
     for (dy, size) in dys.iter().zip(sizes) {
         match dy {

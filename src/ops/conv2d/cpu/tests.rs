@@ -153,8 +153,8 @@ fn shape(
     }
 }
 
-/// Kernels, strides and paddings that networks use. Some sizes are multiples of the tile size, and
-/// some are not.
+/// Compares kernels, strides and paddings that networks use. Some sizes are multiples of the tile
+/// size, and some are not.
 #[test]
 fn common_shapes() {
     for (k, s, p) in
@@ -166,7 +166,7 @@ fn common_shapes() {
     }
 }
 
-/// Depthwise convolutions, and groups of several channels.
+/// Compares depthwise convolutions, and convolutions with groups of several channels.
 #[test]
 fn groups() {
     for (n, groups, c, hw, k, s) in [
@@ -193,7 +193,8 @@ fn dilations() {
     }
 }
 
-/// Shapes with enough rows, channels and images for several strips, groups, blocks and chunks.
+/// Compares shapes with enough rows, channels and images for several strips, groups, blocks and
+/// chunks.
 #[test]
 fn shapes_cut_into_pieces() {
     check(&shape(1, [24, 10], [120, 112], [3, 3], [1, 1], [1, 1]));
@@ -202,7 +203,8 @@ fn shapes_cut_into_pieces() {
     check(&shape(33, [130, 5], [4, 4], [1, 1], [1, 1], [0, 0]));
 }
 
-/// Small images with many weights, for which `unfolded.rs` computes several images together.
+/// Compares small images with many weights, for which `unfolded.rs` computes several images
+/// together.
 #[test]
 fn small_images() {
     for (n, c, hw, k, s, p, d) in [
@@ -257,7 +259,7 @@ proptest! {
     }
 }
 
-/// Results have the same bits for any number of threads and from run to run.
+/// Checks that results have the same bits for any number of threads and in every run.
 #[test]
 fn bits_do_not_depend_on_threads() {
     for s in [
@@ -286,8 +288,8 @@ fn bits_do_not_depend_on_threads() {
     }
 }
 
-/// An infinity in an image affects exactly the results that depend on it. Unused vector lanes
-/// affect no result.
+/// Checks that an infinity in an image affects exactly the results that depend on it, and that
+/// unused vector lanes affect no result.
 #[test]
 fn infinities_stay_local() {
     let s = shape(2, [3, 5], [7, 7], [3, 3], [1, 1], [1, 1]);
@@ -307,7 +309,8 @@ fn infinities_stay_local() {
     }
 }
 
-/// The workspace is much smaller than all windows of a batch, and does not grow with the batch.
+/// Checks that the workspace is much smaller than all windows of a batch, and does not grow with
+/// the batch.
 #[test]
 fn workspace_is_modest() {
     let s = |n| shape(n, [16, 16], [32, 32], [3, 3], [1, 1], [1, 1]);

@@ -37,8 +37,8 @@ const PIECE: usize = 768;
 /// input.
 const COLUMNS: usize = 144;
 
-/// Number of which the length of a window must be a multiple for the method in this file. Windows
-/// of such a length need no padding after the last window.
+/// The method in this file computes a convolution only if the number of elements of a window is a
+/// multiple of `STEP`. No padding is then needed after the last window.
 const STEP: usize = 16;
 
 /// Largest number of tasks, each with its own scratch memory. The number is constant, because
