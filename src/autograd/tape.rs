@@ -409,7 +409,7 @@ impl Tape {
         let mut order: Vec<TensorId> = Vec::with_capacity(left.len());
         let nodes = self.log.nodes();
         for node in nodes.iter().flatten() {
-            // The list is reversed below, so that the inputs of one op keep their order.
+            // Add the inputs of an op in reverse order, because the whole list is reversed below.
             order.extend(node.inputs.iter().rev().filter(|id| left.remove(id)));
         }
         order.reverse();

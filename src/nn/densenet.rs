@@ -46,8 +46,8 @@ pub fn densenet121(
 
 /// A densely connected network for images `[n, channels, size, size]`, with torchvision's names of
 /// parameters. If the images have at least 64x64 pixels, the network starts like torchvision's,
-/// with a 7x7 convolution and a pooling. For smaller images, it starts with a 3x3 convolution that
-/// keeps their size.
+/// with a 7x7 convolution and a pooling. For smaller images, the network starts with a 3x3
+/// convolution that keeps their size.
 ///
 /// ```
 /// use remat::nn::{DenseNet, densenet};

@@ -23,7 +23,7 @@ pub struct Gpt {
     pub layers: usize,
     /// Number of features that represent a token.
     pub width: usize,
-    /// Number of heads of each block; it must divide the width.
+    /// Number of attention heads of each block. The number must divide the width.
     pub heads: usize,
     /// Probability that dropout zeroes an element in training. Dropout applies to the embeddings,
     /// and to each result that a block adds to the embeddings.

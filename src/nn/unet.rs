@@ -177,8 +177,8 @@ impl Up {
                 x.upsample_bilinear([2 * h, 2 * w], true)?
             }
         };
-        // If the height or width was odd before the halving, the halving dropped a row or column;
-        // pad it here.
+        // If the height or width was odd before the halving, the halving dropped a row or column.
+        // Add a row or column of zeros.
         for axis in [2, 3] {
             let missing = level.shape()[axis] - y.shape()[axis];
             if missing > 0 {

@@ -11,13 +11,14 @@ use crate::runtime::Runtime;
 pub struct Vit {
     /// Channels, height and width of images.
     pub image: [usize; 3],
-    /// Height and width of a patch in pixels; must divide the image's height and width.
+    /// Height and width of a square patch, in pixels. The number must divide the height and the
+    /// width of the image.
     pub patch: usize,
     /// Number of blocks.
     pub layers: usize,
     /// Number of features that represent a patch.
     pub width: usize,
-    /// Number of heads of each block; it must divide the width.
+    /// Number of attention heads of each block. The number must divide the width.
     pub heads: usize,
     /// Number of classes of images.
     pub classes: usize,

@@ -52,7 +52,7 @@ pub struct Resize {
 }
 
 impl Tensor {
-    /// Resamples images `[n, c, h, w]` to another height and width by the nearest pixels.
+    /// Resamples images `[n, c, h, w]` to another height and width by copying the nearest pixels.
     ///
     /// ```
     /// # use remat::prelude::*;

@@ -293,7 +293,8 @@ impl Tensor {
         Arc::get_mut(&mut self.handle).is_some()
     }
 
-    /// Log that records the ops which read this tensor; `None` if no log records them.
+    /// Log that records the ops which read this tensor; `None` if no log records ops on this
+    /// tensor.
     pub(crate) fn tape(&self) -> Option<Arc<Log>> {
         self.log.as_ref()?.upgrade().filter(|log| log.is_open())
     }

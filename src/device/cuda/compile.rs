@@ -106,9 +106,10 @@ pub(super) fn known() -> Result<Vec<u32>, DeviceError> {
 }
 
 /// Architecture to compile for. The first choice is code for the device's architecture. If NVRTC
-/// cannot compile for it, the function takes an earlier architecture of the device's generation,
-/// whose code the device can also run. The second choice is PTX for an earlier generation, which
-/// the driver compiles. Returns `None` if NVRTC supports later architectures only.
+/// does not know the device's architecture, the function takes an earlier architecture of the same
+/// generation, whose code the device can also run. The second choice is PTX for an earlier
+/// generation, which the driver compiles. Returns `None` if NVRTC supports later architectures
+/// only.
 fn architecture((major, minor): (u32, u32), known: &[u32]) -> Option<String> {
     let newest = known.iter().copied().filter(|&number| number <= 10 * major + minor).max()?;
     let kind = if newest / 10 == major { "sm" } else { "compute" };

@@ -85,8 +85,8 @@ impl Context {
         Ok(free - MARGIN.max(free / OTHERS).min(free / 2))
     }
 
-    /// Makes a simulated device of `bytes` bytes. The ops on it have the workspaces that they have
-    /// on this GPU, so the peak of memory is that of the GPU.
+    /// Makes a simulated device of `bytes` bytes. Ops on the simulated device have the workspaces
+    /// that they have on this GPU, so the peak of memory is that of this GPU.
     #[must_use]
     pub fn sim<O: Kernels>(&self, bytes: u64) -> Sim<O, HostTensor> {
         let libraries = Arc::clone(&self.libraries);

@@ -22,7 +22,7 @@ pub(super) struct Piece {
     /// Event recorded after the last copy, unless [`Piece::loose`] is set.
     done: CudaEvent,
     /// Whether copies were started after [`Piece::done`] was recorded. To wait for copies that were
-    /// started later, the host must synchronize the whole stream.
+    /// started after the event was recorded, the host must synchronize the whole stream.
     loose: bool,
     /// Reference to the pool's counter, by which the pool knows how many pieces exist.
     _counted: Arc<()>,

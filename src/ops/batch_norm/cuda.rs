@@ -49,7 +49,7 @@ impl Shape {
 
     /// Number of elements of a channel that one thread block adds up. If there are few channels,
     /// each channel is cut into more chunks, so that the whole device has work. Chunks are short,
-    /// because a thread that adds many elements would be less accurate.
+    /// because a sum of many elements in one thread would be less accurate.
     fn chunk(&self) -> usize {
         let even = (self.c * self.elements / BLOCKS).clamp(4 * 1024, 64 * 1024);
         // Chunks have a minimum length, because a grid has at most 65535 rows.

@@ -102,7 +102,7 @@ impl CustomOp for BatchStatistics {
 /// Updates the running statistics of a batch norm in place: `(mean [c], var [c], all [n, 6,
 /// total])`. `all` has the statistics of all batch norms of a network, from `n` ranks. The
 /// statistics of this batch norm are `parts` batches of `c` channels, from channel `first` of `all`
-/// on. The op applies them batch by batch, and for each batch in the order of the ranks.
+/// on. The op applies the statistics batch by batch, and for each batch in the order of the ranks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ApplyStatistics {
     /// Weight of each batch in the running statistics.

@@ -24,7 +24,7 @@ fn task(kind: Kind, shape: ConvShape, inputs: [&Layout; 2]) -> Task {
     Task { kind, shape, aligned }
 }
 
-/// Locks cuDNN, if it is installed and may be used for a task.
+/// Locks cuDNN for a task; `None` if cuDNN is not installed, or may not be used for the task.
 fn dnn<'a>(libraries: &'a Libraries, task: &Task) -> Option<MutexGuard<'a, Dnn>> {
     libraries.dnn().filter(|_| task.aligned)
 }

@@ -34,8 +34,8 @@ pub(super) const SLACK: usize = 16;
 /// each output reads.
 ///
 /// In each dimension, tap `t` of output `o` reads the source coordinate `o * step + t * apart +
-/// first`, or zero outside the source. A convolution has `first = -padding`. Each phase of the
-/// gradient of the input can be described in the same way.
+/// first`, or zero outside the source. A convolution has `first = -padding`. The formula also
+/// describes each phase of the gradient of the input.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Windows {
     /// Number of channels of the source.
