@@ -1,4 +1,4 @@
-//! Cost of running an op. Scores and the engine's clock are in units of this cost.
+//! Cost of running an op. Eviction scores and the engine's clock are in units of this cost.
 
 use crate::layout::Layout;
 use rustc_hash::{FxHashMap, FxHasher};
@@ -6,7 +6,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
-/// Run of an op, as a cost model sees it.
+/// Description of a run of an op, for a cost model.
 ///
 /// ```
 /// use remat::{CostModelKind, DType, Layout, Run};
@@ -23,15 +23,16 @@ pub struct Run<'a> {
     pub inputs: &'a [Layout],
     /// Layouts of the outputs.
     pub outputs: &'a [Layout],
-    /// Floating-point operations, as the op states them.
+    /// Floating-point operations of the run, as returned by
+    /// [`Operation::flops`](crate::op::Operation::flops).
     pub flops: f64,
-    /// Seconds that the run took; `None` if the device does not report them at once.
+    /// Seconds that the run took; `None` if the device does not report the time at once.
     pub seconds: Option<f64>,
 }
 
 impl Run<'_> {
-    /// Hash of the op's name, and of the types and shapes of inputs and outputs. Runs of the same op
-    /// on the same types and shapes have the same key.
+    /// Hash of the op's name, and of the types and shapes of inputs and outputs. Two runs of one op
+    /// on equal types and shapes have equal keys.
     ///
     /// ```
     /// use remat::{DType, Layout, Run};
@@ -71,7 +72,7 @@ impl Run<'_> {
     }
 }
 
-/// Estimator of the cost of running an op.
+/// Model that estimates the cost of running an op.
 ///
 /// ```
 /// use remat::prelude::*;
@@ -93,29 +94,30 @@ impl Run<'_> {
 /// # Ok::<(), Error>(())
 /// ```
 pub trait CostModel: fmt::Debug + Send {
-    /// Name for recordings and error messages.
+    /// Name of the cost model in recordings and error messages.
     fn name(&self) -> &str {
         "custom"
     }
 
-    /// Estimates the cost of running the op again: a finite number from 0 up, always in the same
-    /// unit. The engine calls this function after each run. When memory is short, the engine also
-    /// calls this function for postponed runs and for runs that are never made.
+    /// Estimates the cost of running the op again: a finite number from 0 up. All costs of a cost
+    /// model are in one unit. The engine calls this function after each run. When memory is short,
+    /// the engine also asks for the cost of runs that it postpones, and of runs that it never
+    /// makes.
     fn cost(&mut self, run: Run<'_>) -> f64;
 
-    /// Returns whether to time the next run. Devices on which timing has a cost time a run only if
-    /// this returns true.
+    /// Returns whether to time the next run. If timing takes time on a device, the device times a
+    /// run only if this function returns true.
     fn wants_time(&mut self, _run: Run<'_>) -> bool {
         false
     }
 
-    /// Learns the seconds of a run with this [`Run::key`]. The cost of the run was computed before
-    /// its time was known.
+    /// Learns the time, in seconds, of a run with the given [`Run::key`]. The engine calls this
+    /// function for a run whose cost was computed before its time was known.
     fn learn(&mut self, _key: u64, _seconds: f64) {}
 }
 
-/// Cost models of the crate. A cost model parses from its name and prints as its name, the first
-/// word of its description.
+/// Cost models of the crate. A cost model prints as its name, the first word of its description,
+/// and can be parsed from this name.
 ///
 /// ```
 /// use remat::CostModelKind;
@@ -127,26 +129,27 @@ pub trait CostModel: fmt::Debug + Send {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CostModelKind {
-    /// `measured`: milliseconds, smoothed for each op on the same shapes. A run that was never
-    /// timed costs as much per byte as the average timed run. The costs differ from one execution
-    /// of the program to the next.
+    /// `measured`: measured milliseconds, smoothed over all runs of an op on equal shapes. A run
+    /// that was never timed costs as much per byte as the average timed run. The costs differ from
+    /// one execution of the program to the next.
     Measured,
     /// `flops`: gigaflops, with 10 flops added for each byte read or written. Current devices
-    /// compute about 10 flops in the time in which they move a byte. Therefore memory-bound ops
-    /// have a cost, too. Deterministic.
+    /// compute about 10 flops in the time in which they move a byte, so the costs of memory-bound
+    /// ops are realistic, too. The costs are the same in every execution of the program.
     #[default]
     Flops,
-    /// `bytes`: bytes read and written, divided by 1e8, as in MegEngine. Deterministic.
+    /// `bytes`: bytes read and written, divided by 1e8, as in MegEngine. The costs are the same in
+    /// every execution of the program.
     Bytes,
 }
 
-/// Error of a text that is not the name of a cost model.
+/// Error for a text that is not the name of a cost model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a cost model; choose one of {names}", names = CostModelKind::NAMES.join(", "))]
 pub struct ParseCostModelError(String);
 
 impl CostModelKind {
-    /// All names.
+    /// Names of all cost models.
     pub const NAMES: [&'static str; 3] = ["measured", "flops", "bytes"];
 
     /// Describes the cost model in one line.
@@ -235,12 +238,14 @@ impl CostModel for Flops {
     }
 }
 
-/// Cost model `measured`: exponential smoothing of the times of the same op on the same shapes.
+/// Cost model `measured`: exponential smoothing of the times of each op on each list of shapes.
 #[derive(Debug, Default)]
 struct Measured {
-    /// Times by [`Run::key`]. Two runs with the same hash would only share an estimate.
+    /// Smoothed times by [`Run::key`]. A collision of the hash has little effect: two kinds of run
+    /// would share an estimate.
     seen: FxHashMap<u64, Smoothed>,
-    /// Total milliseconds and bytes of all timed kinds of runs, to estimate the other kinds.
+    /// Total milliseconds and bytes of all kinds of run that were timed, to estimate the kinds that
+    /// were not.
     known: (f64, f64),
 }
 
@@ -258,24 +263,25 @@ struct Smoothed {
 impl Measured {
     /// Weight of the newest time in the smoothing.
     const NEWEST: f64 = 0.25;
-    /// Number of first runs that are timed, on devices where timing has a cost. Of the later runs,
-    /// one in `EVERY` is timed. Times change little, and timing takes about as long as a small
-    /// kernel.
+    /// Number of first runs of a kind that are timed, on devices where timing takes time. Of the
+    /// later runs, one in `EVERY` is timed. Few runs suffice, because times change little, and
+    /// timing takes about as long as a small kernel.
     const EVERY: u32 = 8;
-    /// Largest factor between a new time and the smoothed time at which the new time is smoothed
-    /// unchanged.
+    /// Largest factor between a new time and the smoothed time for which the new time enters the
+    /// smoothing unchanged.
     const FAR: f64 = 4.0;
-    /// Milliseconds per byte before any run is timed: those of a memory of 100 GB/s.
+    /// Estimate of milliseconds per byte before any run is timed: the speed of a memory of 100
+    /// GB/s.
     const GUESS: f64 = 1e-8;
 
-    /// Adds a measured time. Returns the smoothed milliseconds.
+    /// Adds a measured time to the smoothing. Returns the smoothed time in milliseconds.
     fn told(&mut self, key: u64, seconds: f64) -> f64 {
         let newest = seconds * 1e3;
         let smoothed = self.seen.entry(key).or_default();
         let milliseconds = match smoothed.milliseconds {
-            // If the new time is far shorter, forget the old time, because the first run may have
-            // compiled the kernel or waited. A new time that is far longer counts as `FAR` times
-            // the old time.
+            // If the new time is far shorter than the smoothed time, forget the smoothed time,
+            // because earlier runs may have compiled the kernel or waited. A new time that is far
+            // longer counts as `FAR` times the smoothed time.
             Some(before) if newest < before / Self::FAR => newest,
             Some(before) => before + Self::NEWEST * (newest.min(before * Self::FAR) - before),
             None => {

@@ -1,4 +1,4 @@
-//! The device contract: memory for tensors, copies, and ops that run.
+//! The contract of a device: memory for tensors, copies, and runs of ops.
 //!
 //! The memory of a device is fixed when the device is made. [`Device::memory`] returns the kind of
 //! the memory: an arena, buffers that the device allocates itself, or only a count of bytes. In an
@@ -23,8 +23,8 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
     /// One range of bytes, addressed by offsets `0..bytes`. The engine chooses the offset of each
-    /// tensor. Free ranges between tensors may be too small for a new tensor. The engine therefore
-    /// merges neighbouring free ranges, and moves tensors to make larger free ranges.
+    /// tensor. Free ranges between tensors may be too small for a new tensor, so the engine merges
+    /// neighbouring free ranges, and moves tensors to make larger free ranges.
     Arena {
         /// Size of the range in bytes.
         bytes: u64,
@@ -35,17 +35,17 @@ pub enum Memory {
     /// Buffers that the device allocates itself, one for each storage. A buffer has a number
     /// ([`Place::storage`]) instead of an offset. The first write to a buffer is the first call
     /// that uses the buffer's number. After [`Device::release`], the number is never used again.
-    /// The engine counts the bytes of the buffers.
+    /// The engine keeps the sum of the buffers' bytes within the limit.
     ///
-    /// A run writes all its outputs to new buffers. An output may be recomputed while its old
-    /// buffer is resident. The output then has two buffers, with two numbers, until the run ends.
-    /// With this variant, a framework that allocates its own memory can be a device.
+    /// Each run writes all its outputs to new buffers. If an output is recomputed while its old
+    /// buffer is still resident, the output has two buffers, with two numbers, until the run ends.
+    /// A framework that allocates its own memory can be a device of this kind.
     Owned {
         /// Largest number of bytes that the buffers may hold at once.
         bytes: u64,
     },
-    /// No memory: a simulation that only counts bytes. There are no offsets, so there are no free
-    /// ranges that are too small.
+    /// No memory: a simulation that only counts bytes. Tensors have no offsets, so memory is never
+    /// lost in free ranges that are too small.
     Counted {
         /// Largest number of bytes that may be in use.
         bytes: u64,
@@ -59,7 +59,8 @@ impl Memory {
         Self::Arena { bytes, granularity: ALIGNMENT }
     }
 
-    /// Size in bytes of an arena; for any other kind of memory, the limit in bytes.
+    /// Size of an arena in bytes; for the other kinds of memory, the largest number of bytes in
+    /// use.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         match self {
@@ -71,8 +72,9 @@ impl Memory {
 /// A tensor's bytes on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Offset of the storage's first byte, in bytes. If the device allocates its own buffers, this
-    /// is the number of the buffer, and no other buffer has or had this number.
+    /// Offset of the storage's first byte, in bytes. If the device allocates its own buffers, the
+    /// field is the number of the buffer instead, and the device never uses one number for two
+    /// buffers.
     pub storage: u64,
     /// Layout of the tensor within the storage.
     pub layout: Layout,
@@ -84,17 +86,17 @@ pub struct Call<'a, O> {
     /// Op to run.
     pub op: &'a O,
     /// Places of the inputs, in order. An input that is updated in place holds the old value, and
-    /// has the same place as the output that overwrites it.
+    /// shares its place with the output that overwrites the value.
     pub inputs: &'a [Place],
     /// Places of the outputs, in order. Outputs overlap neither each other nor any input. The only
-    /// exception is an output that updates an input in place, which has the same place as this
-    /// input.
+    /// exception is an output that updates an input in place: the input and the output share one
+    /// place.
     pub outputs: &'a [Place],
-    /// Number of floating-point operations of the run, as the op states it. A simulated device
-    /// computes the time of the run from this number.
+    /// Number of floating-point operations of the run, as returned by [`Operation::flops`]. A
+    /// simulated device computes the time of the run from this number.
     pub flops: f64,
-    /// Offsets of the scratch bytes, as many as [`Device::workspace`] returned. The contents are
-    /// undefined.
+    /// Offsets of the scratch bytes of the run, as many bytes as [`Device::workspace`] returned.
+    /// The contents of the bytes are undefined.
     pub workspace: Range<u64>,
     /// Whether the caller needs the duration of the run. A device that measures durations at no
     /// cost may always return a duration.
@@ -139,8 +141,8 @@ pub trait Device: 'static {
     /// Name of the device in messages: `cpu`, `sim`, ...
     fn name(&self) -> &str;
 
-    /// Kind of the memory, and the largest number of bytes that the engine may use. Every call
-    /// returns the same value.
+    /// Kind of the memory, and the largest number of bytes that the engine may use. Every call of
+    /// this function returns the same value.
     fn memory(&self) -> Memory;
 
     /// Layout that a host value has on the device: contiguous with offset 0.
@@ -150,20 +152,20 @@ pub trait Device: 'static {
     /// value. The caller may change or drop `host` as soon as this call returns.
     ///
     /// # Errors
-    /// A failure of the copy. After [`DeviceError::out_of_memory`], the engine evicts a storage and
-    /// makes the same call again.
+    /// A failure of the copy. If the error is [`DeviceError::out_of_memory`], the engine evicts a
+    /// storage and repeats the call.
     fn write(&mut self, host: &Self::Host, to: Place) -> Result<Took, DeviceError>;
 
     /// Copies a tensor to the host. The copy is packed in row-major order, for any strides of the
     /// tensor.
     ///
     /// # Errors
-    /// A failure of the copy. After [`DeviceError::out_of_memory`], the engine evicts a storage and
-    /// makes the same call again.
+    /// A failure of the copy. If the error is [`DeviceError::out_of_memory`], the engine evicts a
+    /// storage and repeats the call.
     fn read(&mut self, from: Place) -> Result<Self::Host, DeviceError>;
 
-    /// Passes over an op that was issued and will not run: tells the op that it is skipped. A
-    /// simulation, which runs no op, tells nothing.
+    /// Tells an op that was issued and will not run that it is skipped. A simulation runs no ops,
+    /// so it tells an op nothing.
     fn skip(&mut self, op: &Self::Op, why: &(dyn std::error::Error + 'static)) {
         op.skipped(why);
     }
@@ -173,7 +175,7 @@ pub trait Device: 'static {
         false
     }
 
-    /// Passes the bytes of a tensor to `see`, once, packed in row-major order. The engine calls
+    /// Calls `see` once, with the bytes of a tensor, packed in row-major order. The engine calls
     /// this function to verify recomputed values
     /// ([`Settings::verify_recomputed`](crate::Settings::verify_recomputed)), and only if
     /// [`Device::has_bits`] is true. An asynchronous device waits in this call until the bytes are
@@ -185,8 +187,8 @@ pub trait Device: 'static {
         Err(DeviceError::new("the device does not show its bits"))
     }
 
-    /// Reads like [`Device::read`], but an asynchronous device does not wait. Writes by later calls
-    /// to the same place do not change the value that is read.
+    /// Reads like [`Device::read`], but an asynchronous device does not wait. If a later call
+    /// writes to the place before the read is finished, the read still returns the old value.
     ///
     /// # Errors
     /// A failure of the copy.
@@ -195,8 +197,8 @@ pub trait Device: 'static {
     }
 
     /// Takes the value, or the error, of the oldest read that returned [`Reading::Later`] and was
-    /// not taken before. Returns `None` if this read is not finished. Values are returned in the
-    /// order of the reads, each value once. This function never waits.
+    /// not taken before. Returns `None` if that read is not finished. The values come in the order
+    /// of the reads, each value once. This function never waits.
     fn take_read(&mut self) -> Option<Result<Self::Host, DeviceError>> {
         None
     }
@@ -208,16 +210,17 @@ pub trait Device: 'static {
     /// unchanged.
     fn copy(&mut self, from: u64, to: u64, bytes: u64) -> Result<(), DeviceError>;
 
-    /// Scratch bytes that a run of `op` needs: all memory of the run that grows with the shapes of
-    /// the operands, without the operands themselves. The result must depend only on the arguments.
+    /// Number of scratch bytes that a run of `op` needs: all memory that grows with the shapes of
+    /// the operands, except the operands themselves. The result must depend only on the arguments.
     fn workspace(&self, _op: &Self::Op, _inputs: &[Layout], _outputs: &[Layout]) -> u64 {
         0
     }
 
     /// Makes the memory of a range of offsets available to the engine. The engine calls this
-    /// function for ranges that it passed to [`Device::give_back`] before. If the budget is
-    /// allocated in regions as needed ([`Settings::allow_growth`](crate::Settings::allow_growth)),
-    /// the engine also calls this function for each new region, in order from offset 0.
+    /// function to take back a range that it passed to [`Device::give_back`] before. If the budget
+    /// is allocated in regions as needed
+    /// ([`Settings::allow_growth`](crate::Settings::allow_growth)), the engine also calls this
+    /// function for each new region, in order from offset 0.
     ///
     /// # Errors
     /// Too little memory. The engine may then request a smaller range, or evict storages instead.
@@ -225,22 +228,24 @@ pub trait Device: 'static {
         Ok(())
     }
 
-    /// Announces that the engine will not use a range of offsets until [`Device::take`] is called
-    /// for this range. No tensor lies in the range, so the device may use the memory for other
+    /// Announces that the engine will not use a range of offsets until it calls [`Device::take`]
+    /// for the range. No tensor lies in the range, so the device may use the memory for other
     /// purposes. The engine calls this function when the budget is lowered.
     fn give_back(&mut self, _offsets: Range<u64>) {}
 
-    /// Frees the buffer with the number `_storage` ([`Place::storage`]). Called only if the device
-    /// allocates its own buffers ([`Memory::Owned`]). The number is never used again.
+    /// Frees the buffer with the number `_storage` ([`Place::storage`]). The engine calls this
+    /// function only if the device allocates its own buffers ([`Memory::Owned`]), and never uses
+    /// the number again.
     fn release(&mut self, _storage: u64) {}
 
-    /// Copies the elements of a tensor to another place of the same shape and type. The elements at
-    /// `to` are packed. Called before an in-place update whose old value is still needed. The
-    /// default is a [`Device::copy`] of the bytes, as in an arena.
+    /// Copies the elements of a tensor to another place, which has the shape and type of the
+    /// tensor. The elements at `to` are packed. The engine calls this function before an in-place
+    /// update if the old value is still needed. The default is a [`Device::copy`] of the bytes, as
+    /// in an arena.
     ///
     /// # Errors
-    /// A failure of the copy. After [`DeviceError::out_of_memory`], the engine evicts a storage and
-    /// makes the same call again.
+    /// A failure of the copy. If the error is [`DeviceError::out_of_memory`], the engine evicts a
+    /// storage and repeats the call.
     fn duplicate(&mut self, from: Place, to: Place) -> Result<(), DeviceError> {
         let skip = from.layout.offset() as u64 * from.layout.dtype().bytes() as u64;
         self.copy(from.storage + skip, to.storage, to.layout.bytes())
@@ -249,25 +254,26 @@ pub trait Device: 'static {
     /// Runs an op.
     ///
     /// # Errors
-    /// A failure of the run. A panic in the run is also a failure. [`DeviceError::out_of_memory`]
-    /// may be returned only if nothing was written. The engine then evicts a storage and makes the
-    /// same call again.
+    /// A failure of the run. A panic in the run is also a failure. The device may return
+    /// [`DeviceError::out_of_memory`] only if it has written nothing. After an out-of-memory error,
+    /// the engine evicts a storage and repeats the call.
     fn execute(&mut self, call: Call<'_, Self::Op>) -> Result<Took, DeviceError>;
 
     /// Predicts the duration of the next run of `op` in seconds, without running the op. A device
-    /// that replays a recording can predict the duration. The default is `None`: no prediction.
+    /// that replays a recording knows the duration from the recording. The default is `None`, which
+    /// means no prediction.
     fn foretell(&mut self, _op: &Self::Op) -> Option<f64> {
         None
     }
 
-    /// Predicts the duration of a [`Device::write`] of `host`, in seconds. The default is `None`:
-    /// no prediction.
+    /// Predicts the duration of a [`Device::write`] of `host`, in seconds. The default is `None`,
+    /// which means no prediction.
     fn foretell_write(&mut self, _host: &Self::Host) -> Option<f64> {
         None
     }
 
     /// Takes the duration, in seconds, of the oldest call that returned [`Took::Later`] and whose
-    /// duration was not taken before. Returns `None` if the call is not finished, and NaN if the
+    /// duration was not taken before. Returns `None` if that call is not finished, and NaN if its
     /// duration cannot be measured. This function never waits.
     fn take_time(&mut self) -> Option<f64> {
         None
@@ -276,7 +282,7 @@ pub trait Device: 'static {
     /// Waits until all calls have taken effect.
     ///
     /// # Errors
-    /// A failure of an earlier call, if no call has returned this failure before.
+    /// A failure of an earlier call, if no call has returned the failure yet.
     fn sync(&mut self) -> Result<(), DeviceError> {
         Ok(())
     }
@@ -291,14 +297,14 @@ pub struct DeviceError {
 }
 
 impl DeviceError {
-    /// Makes an error with this message.
+    /// Makes an error with the given message.
     #[must_use]
     pub fn new(message: impl AsRef<str>) -> Self {
         Self { message: message.as_ref().into(), out_of_memory: false }
     }
 
-    /// Makes an error that means too little memory. The device guarantees that the failed call had
-    /// no effect.
+    /// Makes an error that means too little memory. By returning this error, a device guarantees
+    /// that the failed call had no effect.
     #[must_use]
     pub fn out_of_memory(message: impl AsRef<str>) -> Self {
         Self { out_of_memory: true, ..Self::new(message) }

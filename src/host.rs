@@ -3,7 +3,7 @@
 use crate::layout::{DType, Dims, Layout};
 use bytemuck::allocation::try_zeroed_vec;
 use bytemuck::cast_slice_mut;
-/// Element types without a type of the standard library.
+/// Element types for which the standard library has no stable type.
 pub use half::{bf16, f16};
 use std::fmt;
 
@@ -49,8 +49,8 @@ pub trait Element: Copy + sealed::Sealed {
     fn of(host: &HostTensor) -> Option<&[Self]>;
 }
 
-/// Element type of number literals. `1.0` is an `f32` and `1` an `i32`, if no other type is
-/// inferred. All element types but `f64` are literals.
+/// Element type of number literals. Unless another type is inferred, `1.0` is an `f32` and `1` is
+/// an `i32`. All element types except `f64` implement this trait.
 pub trait Literal: Element {}
 
 impl Literal for f32 {}
@@ -141,8 +141,8 @@ elements! {
 }
 
 impl HostData {
-    /// Bytes of the elements, for writing. `None` for `bool`, because only the bytes 0 and 1 are
-    /// valid.
+    /// Bytes of the elements, for writing. Returns `None` for `bool`, because a `bool` may contain
+    /// only the bytes 0 and 1.
     fn as_bytes_mut(&mut self) -> Option<&mut [u8]> {
         Some(match self {
             Self::F64(elements) => cast_slice_mut(elements),
@@ -180,7 +180,7 @@ pub enum HostError {
         /// Number of elements given.
         found: usize,
     },
-    /// The host has no memory for this many elements.
+    /// The host has too little memory for the elements.
     #[error(
         "this machine does not have the memory for {elements} elements of {dtype} (shape {shape})"
     )]
@@ -217,8 +217,8 @@ pub enum HostError {
 }
 
 impl HostTensor {
-    /// Makes a tensor of elements in row-major order. Floats without a suffix are `f64` here; see
-    /// [`HostTensor::f32`].
+    /// Makes a tensor of elements in row-major order. Float literals without a suffix are `f64` in
+    /// this function; see [`HostTensor::f32`].
     ///
     /// ```
     /// use remat::HostTensor;
@@ -281,7 +281,8 @@ impl HostTensor {
         Self { shape: Dims::SCALAR, data: HostData::F32(vec![value]) }
     }
 
-    /// Makes a tensor of zeros. The pages of a large tensor are not touched until they are read.
+    /// Makes a tensor of zeros. The system allocates the pages of a large tensor only when they are
+    /// first used.
     ///
     /// # Errors
     /// If the host does not have enough memory.
@@ -312,7 +313,7 @@ impl HostTensor {
     ///
     /// # Errors
     /// If the number of bytes does not match type and shape, or a byte of a [`DType::Bool`] is
-    /// neither 0 nor 1. Also if the host does not have enough memory.
+    /// neither 0 nor 1. Also an error if the host does not have enough memory.
     pub fn from_bytes(
         dtype: DType,
         shape: impl Into<Dims>,
@@ -326,8 +327,8 @@ impl HostTensor {
         Self::written(dtype, shape, |all| all.copy_from_slice(bytes))
     }
 
-    /// Makes a tensor whose bytes `write` writes, over zeros. Fails if a byte of a `bool` is above
-    /// 1.
+    /// Makes a tensor of zeros, and calls `write` to overwrite its bytes. Fails if a byte of a
+    /// `bool` is above 1.
     pub(crate) fn written(
         dtype: DType,
         shape: Dims,
@@ -347,7 +348,7 @@ impl HostTensor {
         Ok(Self { shape, data: HostData::Bool(bytes.iter().map(|&byte| byte == 1).collect()) })
     }
 
-    /// Gives the elements another shape.
+    /// Returns a tensor of the same elements with another shape.
     #[cfg(feature = "cuda")]
     pub(crate) fn reshaped(self, shape: Dims) -> Result<Self, HostError> {
         Ok(Self { shape: check(shape, self.shape.elements())?, data: self.data })
@@ -482,7 +483,7 @@ mod tests {
         assert_eq!(empty.as_i32(), Some(&[][..]));
         let zeros = HostTensor::zeros(DType::U8, [3]).unwrap();
         assert_eq!(zeros.as_slice(), Some(&[0u8; 3][..]));
-        // No data has as many elements as this shape.
+        // No vector can have as many elements as this shape.
         assert!(HostTensor::f32([usize::MAX, 2], vec![0.0]).is_err());
     }
 }

@@ -1,6 +1,6 @@
 //! Layouts: element type and shape of a tensor, and the position of each element in its storage.
 //!
-//! A [`Layout`] never owns bytes. Several layouts can describe one storage: each is a view of the
+//! A [`Layout`] never owns bytes. Several layouts can describe one storage, as views of the
 //! storage.
 
 mod dims;
@@ -15,8 +15,8 @@ use std::fmt;
 
 /// Maximum number of nested loops in the crate's kernels for strided tensors. A tensor may have up
 /// to [`Dims::MAX_LEN`] dimensions. A kernel joins neighbouring dimensions into one loop if the
-/// strides of all operands allow the join. An op that needs more than `MAX_RANK` loops is refused.
-/// A contiguous tensor needs one loop, whatever its rank.
+/// strides of all operands allow the join. A kernel refuses operands that still need more than
+/// `MAX_RANK` loops. A contiguous tensor needs one loop, whatever its rank.
 pub const MAX_RANK: usize = 6;
 
 /// Element type, shape, strides and offset of a tensor within its storage.
@@ -137,7 +137,8 @@ impl Layout {
         self.shape.elements()
     }
 
-    /// Bytes of the elements when packed. A new storage for this type and shape has this size.
+    /// Bytes that the elements take when they are packed. A new storage for a tensor of this type
+    /// and shape has this size.
     ///
     /// ```
     /// use remat::{DType, Layout};
@@ -233,7 +234,8 @@ impl Layout {
         }
         let offset = start.checked_mul(self.strides[axis])?.checked_add(self.offset)?;
         let mut out = Self { shape: self.shape.with(axis, len), ..*self };
-        // An empty slice keeps the old offset: the new offset may lie beyond the storage.
+        // An empty slice keeps the old offset, because the new offset may lie beyond the end of the
+        // storage.
         if out.elements() > 0 {
             out.offset = offset;
         }
@@ -266,8 +268,8 @@ impl Layout {
         Some(Self { dtype: self.dtype, shape: *shape, strides, offset: self.offset })
     }
 
-    /// Returns a layout of the same elements, in the same order, in another shape. `None` if the
-    /// number of elements differs. Also `None` if the layout is not contiguous, because the
+    /// Returns a layout of the elements, in unchanged order, with another shape. `None` if the
+    /// number of elements differs. Also returns `None` if the layout is not contiguous, because the
     /// elements would have to be copied.
     ///
     /// ```
@@ -318,8 +320,8 @@ pub fn broadcast_shapes(a: &Dims, b: &Dims) -> Option<Dims> {
     }))
 }
 
-/// Whether a packed tensor has at most `isize::MAX` bytes. Dimensions of size 0 are left out of the
-/// product, because the strides of the other dimensions must not overflow either.
+/// Whether a packed tensor has at most `isize::MAX` bytes. Dimensions of size 0 count as size 1:
+/// the strides along the dimensions must not overflow even if the tensor is empty.
 pub(crate) fn countable(dtype: DType, shape: &Dims) -> bool {
     shape
         .iter()
@@ -406,7 +408,8 @@ mod tests {
         }
     }
 
-    /// Messages carry layouts by value, so each op pays for the size of its layouts.
+    /// Messages to the engine contain layouts by value, so larger layouts would make each op
+    /// slower.
     #[test]
     fn a_layout_is_96_bytes_whatever_its_rank() {
         assert_eq!(
@@ -435,7 +438,8 @@ mod tests {
             index
         }
 
-        /// View in another shape. `from` maps an index in the view to an index in this model.
+        /// Model of a view in another shape. `from` maps an index in the view to an index in this
+        /// model.
         fn seen(&self, shape: Vec<usize>, from: impl Fn(&[usize]) -> Vec<usize>) -> Self {
             let place = |i| {
                 let index = from(&Self::index(&shape, i));

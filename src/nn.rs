@@ -1,7 +1,7 @@
 //! Layers and networks.
 //!
 //! A layer holds its tensors, and computes with the methods of [`Tensor`]. A network consists of
-//! named layers. The training loop is the same for all networks:
+//! named layers. One training loop fits all networks:
 //!
 //! ```
 //! use remat::nn::mlp;
@@ -107,11 +107,11 @@ use crate::ops::Tensor;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Training: batch norm uses the statistics of the batch and updates the running statistics;
-    /// dropout zeroes elements.
+    /// Training. Batch norm uses the statistics of the batch and updates the running statistics.
+    /// Dropout zeroes elements.
     Train,
-    /// Inference: batch norm uses the running statistics, dropout is the identity, and no state
-    /// changes.
+    /// Inference. Batch norm uses the running statistics, dropout returns its input, and no
+    /// parameter or buffer changes.
     Infer,
 }
 

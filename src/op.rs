@@ -1,7 +1,7 @@
 //! The contract between the engine and the operations that the engine runs.
 //!
-//! The engine is generic over its op type and never looks inside an op. The engine asks an op for
-//! the layouts of the outputs, for the number of floating-point operations, and whether the op may
+//! The engine is generic over its op type and never looks inside an op. The engine asks an op three
+//! things: the layouts of its outputs, its number of floating-point operations, and whether it may
 //! run again.
 
 use crate::hint::cold;
@@ -17,20 +17,21 @@ pub use smallvec::{SmallVec, smallvec};
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
 pub enum Outputs {
     /// New storages, packed in row-major order: the layouts must be contiguous with offset 0. An op
-    /// with an empty list runs only once, for its side effects.
+    /// without outputs runs only once, for its side effects.
     Fresh(SmallVec<[Layout; 1]>),
-    /// Views of inputs: no bytes, no kernel, no cost.
+    /// Views of inputs. A view has no bytes of its own, runs no kernel, and costs nothing.
     Views(SmallVec<[Look; 1]>),
     /// New values of the first `targets` inputs, followed by `fresh` outputs. The updated inputs
     /// must be contiguous, and the handles of the updated inputs are consumed.
     ///
     /// A new value takes over the input's storage if nothing else needs the old value. Otherwise
-    /// the engine copies the old value first. In both cases the kernel finds the old value in the
-    /// output and overwrites it.
+    /// the engine first copies the old value to a new storage. Either way, the kernel finds the old
+    /// value in the output, and overwrites the old value.
     Updates {
         /// Number of inputs that are updated.
         targets: usize,
-        /// Layouts of further outputs, with the same rules as in [`Outputs::Fresh`].
+        /// Layouts of further outputs. The layouts must be contiguous with offset 0, as in
+        /// [`Outputs::Fresh`].
         fresh: SmallVec<[Layout; 1]>,
     },
 }
@@ -42,7 +43,7 @@ pub enum Outputs {
 pub struct Look {
     /// Position in the input list.
     pub input: usize,
-    /// Layout within that input's storage.
+    /// Layout of the view within the storage of the input.
     pub layout: Layout,
 }
 
@@ -54,10 +55,11 @@ impl Default for Outputs {
 }
 
 impl Outputs {
-    /// Fresh outputs with these layouts.
+    /// Fresh outputs with the given layouts.
     #[must_use]
     pub fn fresh(layouts: impl IntoIterator<Item = Layout>) -> Self {
-        // A loop costs a fraction of the time of `collect`, and every op calls this function.
+        // Use a loop, not `collect`: a loop takes a fraction of the time, and every op calls this
+        // function.
         let mut fresh = SmallVec::new();
         layouts.into_iter().for_each(|layout| fresh.push(layout));
         Self::Fresh(fresh)
@@ -120,8 +122,8 @@ impl Outputs {
         }
     }
 
-    /// Layout of output number `output`, where `input` returns the layout of an input. The new
-    /// value of an updated input is contiguous.
+    /// Layout of output number `output`. `input` returns the layout of the input with a given
+    /// number. The new value of an updated input is contiguous.
     ///
     /// # Panics
     /// If no output has the number `output`.
@@ -143,20 +145,22 @@ impl Outputs {
 /// Operation on tensors.
 ///
 /// # Contract
-/// Running an op again on the same input bits must give the same output bits, so that eviction and
-/// rematerialization are invisible. Random ops carry their key and counter.
+/// A second run of an op on equal input bits must give equal output bits, so that a rematerialized
+/// tensor has the bits that were evicted. A random op therefore contains its key and counter.
 ///
-/// An op that updates inputs is never run again: all outputs of the op become leaves. An op without
-/// outputs is run only once, for its side effects.
+/// The engine never runs an op that updates inputs again: all outputs of the op become leaves. An
+/// op without outputs runs only once, for its side effects.
 ///
-/// An op that is issued is either run, or hears that it is [skipped](Operation::skipped).
+/// For each op that is issued, the engine either runs the op or calls
+/// [`skipped`](Operation::skipped).
 pub trait Operation: fmt::Debug + Send + 'static {
     /// Short name for events, traces and error messages.
     fn name(&self) -> &str;
 
     /// Attributes of the op as text (JSON for the crate's ops), for recordings. Name and attributes
-    /// together must be enough to make the op again. With `None` (the default), a recording can be
-    /// simulated from sizes and costs, but cannot be executed.
+    /// together must be enough to make the op again. If the result is `None` (the default), a
+    /// recording that contains the op can be simulated from sizes and costs, but cannot be
+    /// executed.
     fn attributes(&self) -> Option<String> {
         None
     }
@@ -175,19 +179,21 @@ pub trait Operation: fmt::Debug + Send + 'static {
         outputs.iter().map(|o| o.elements() as f64).sum()
     }
 
-    /// Whether the op may run again and then gives the same bits. An op that depends on or changes
-    /// state outside the device (reading a file, a collective) returns false, and the outputs of
-    /// the op become leaves.
+    /// Whether the op may run again, and then gives the bits of the first run. Return false for an
+    /// op that depends on or changes state outside the device, such as a file or another process.
+    /// The outputs of an op that returns false become leaves.
     fn rematerializable(&self) -> bool {
         true
     }
 
-    /// Hears that the op is skipped: it was issued and will never run, because an input is lost,
-    /// memory is short, or the work was cancelled. Called in place of the run, in the order of the
-    /// commands, on the thread that runs ops. `why` is the failure. Default: does nothing.
+    /// Tells the op that it was issued but will never run, because an input is lost, memory is
+    /// short, or the work was cancelled. The engine calls this function in place of the run, in the
+    /// order of the commands, on the thread that runs ops. `_why` is the failure. Default: does
+    /// nothing.
     ///
-    /// An op that others wait for, such as a collective, passes the failure on here. An op whose
-    /// run began and failed does not hear of the failure: it returned the failure itself.
+    /// An op for which other processes wait, such as a collective, can pass the failure on in this
+    /// function. The engine does not call this function after a run that began and failed, because
+    /// the op itself returned that failure.
     fn skipped(&self, _why: &(dyn std::error::Error + 'static)) {}
 }
 
@@ -210,8 +216,8 @@ impl OpError {
 }
 
 /// Checks the layouts of outputs: views stay within their inputs, and updated inputs and fresh
-/// outputs are contiguous. `inputs` returns the layout of an input, or `None` if the op has no
-/// input of that number.
+/// outputs are contiguous. `inputs` returns the layout of the input with a given number, or `None`
+/// if the op has no such input.
 pub(crate) fn check_outputs<'a>(
     op: &impl Operation,
     inputs: impl Fn(usize) -> Option<&'a Layout>,

@@ -2,10 +2,10 @@
 //!
 //! Each op, or small family of related ops, is one module. The module contains everything about the
 //! op: inputs, outputs, formula, number of flops, kernels for each device, gradient, and the method
-//! on [`Tensor`]. The registry below has one line for each module, and is the only list of ops. The
-//! tests run each op on the [`samples`] of the op. Users' own ops are [`Op::Custom`]. With the
-//! feature `serde`, [`Operation::attributes`] turns an op into text, and a `Library` makes the op
-//! from the text.
+//! on [`Tensor`]. The macro call `registry!` below has one line for each module, and is the only
+//! list of ops. The tests run each op on the [`samples`] of the op. Users' own ops are
+//! [`Op::Custom`]. With the feature `serde`, [`Operation::attributes`] turns an op into text, and a
+//! `Library` makes the op from the text.
 //!
 //! Images have the shape `[batch, channels, height, width]`. Unless an op's documentation says
 //! otherwise, inputs are f32 and of any rank. An op on tensors that are not contiguous fails if the
@@ -101,17 +101,19 @@ use crate::device::{
     cuda::{self, Gpu, Libraries},
 };
 
-/// Type that most ops compute in.
+/// Element type in which most ops compute.
 pub(crate) const FLOAT: DType = DType::F32;
 
-/// Type that a variant of [`Op`] contains: the op itself, or a box if the op is large. Each command
-/// contains an [`Op`] and is copied, so a small [`Op`] is faster.
+/// Type that a variant of [`Op`] contains: the op itself, or a box if the op is large. Large ops
+/// are boxed so that [`Op`] stays small, because each command contains an [`Op`], and commands are
+/// copied.
 macro_rules! held {
     ($op:ident) => { $op };
     ($op:ident in Box) => { Box<$op> };
 }
 
-/// Export of an op. Ops that no method takes are documented in [`unstable`](crate::unstable) only.
+/// Export of an op. An op that is no parameter of a method of [`Tensor`] is documented in
+/// [`unstable`](crate::unstable) only.
 macro_rules! export {
     ($family:ident $op:ident by method) => {
         pub use $family::$op;
@@ -126,7 +128,8 @@ macro_rules! registry {
     ($($family:ident: $($op:ident $(in $boxed:ident)? $(by $method:ident)?),*;)*) => {
         $($(export!($family $op $(by $method)?);)*)*
 
-        /// An op. The documentation of the op inside each variant describes inputs and outputs.
+        /// An op. To find an op's inputs and outputs, see the documentation of the type inside the
+        /// variant.
         #[derive(Clone, Debug, PartialEq)]
         #[non_exhaustive]
         pub enum Op {
@@ -175,7 +178,7 @@ macro_rules! registry {
                 }
             }
 
-            /// A loader for each name of an op.
+            /// One loader for each name that an op can have.
             #[cfg(feature = "serde")]
             fn loaders() -> Vec<(String, library::Load)> {
                 let mut all = Vec::new();
@@ -183,7 +186,7 @@ macro_rules! registry {
                 all
             }
 
-            /// One op of each name.
+            /// One op for each name that an op can have.
             fn each() -> Vec<Self> {
                 let mut all = Vec::new();
                 $($(all.extend(<$op as Registered>::each().into_iter().map(Self::from));)*)*
@@ -203,7 +206,7 @@ macro_rules! registry {
     };
 }
 
-// One line for each module. `by method`: a method of `Tensor` takes the op.
+// One line for each module. `by method` marks an op that is a parameter of a method of `Tensor`.
 registry! {
     elementwise: Unary, Binary, Affine, Clamp, LeakyRelu, Powf, Where, Accumulate;
     matmul: MatMul;
@@ -278,8 +281,8 @@ impl cpu::Kernels for Op {
             Some(pieces) => pieces.cpu_workspace(),
             None => op.kernel().map_or(0, |kernel| kernel.cpu_workspace(inputs, outputs)),
         };
-        // The number of bytes may exceed the size of any memory. Saturate, so that the request for
-        // a workspace is refused.
+        // The number of bytes may exceed the size of any memory. Limit the number to `isize::MAX`,
+        // so that the request for a workspace is refused.
         bytes.min(isize::MAX as u64)
     }
 
@@ -305,8 +308,8 @@ impl cuda::Kernels for Op {
                 op.kernel().map_or(0, |kernel| kernel.cuda_workspace(libraries, inputs, outputs))
             }
         };
-        // The number of bytes may exceed the size of any memory. Saturate, so that the request for
-        // a workspace is refused.
+        // The number of bytes may exceed the size of any memory. Limit the number to `isize::MAX`,
+        // so that the request for a workspace is refused.
         bytes.min(isize::MAX as u64)
     }
 

@@ -51,6 +51,12 @@ class Stats:
     peak_bytes: int
     live_bytes: int
     live_peak_bytes: int
+    leaf_bytes: int
+    """Bytes that cannot be evicted, now or at the end of a step: parameters, the optimizer's state, data, and what was
+    updated in place."""
+    reserved_bytes: int
+    """Bytes that the process has for tensors, with free space between them: pages of remat's heap on the CPU, and what
+    PyTorch's allocator has reserved on a GPU."""
     ops: int
     recomputed_ops: int
     evictions: int
@@ -224,14 +230,20 @@ class budget:
 
     def stats(self):
         """Counters so far; after ``stop``, those at the end."""
-        return Stats(**self._session.stats()) if self._last is None else self._last
+        if self._last is not None:
+            return self._last
+        stats = self._session.stats()
+        reserved = stats.pop("heap_bytes")
+        if self._device.type == "cuda":
+            reserved = torch.cuda.memory_reserved(self._device)
+        return Stats(reserved_bytes=reserved, **stats)
 
     def __repr__(self):
         stats = self.stats()
         limit = "no limit yet" if self._share is not None else _human(stats.budget_bytes)
         return (
-            f"budget {limit}: peak {_human(stats.peak_bytes)}, {stats.evictions:,} evictions, "
-            f"{100 * stats.recompute_ratio:.1f} % recomputed in {stats.steps:,} steps"
+            f"budget {limit}: peak {_human(stats.peak_bytes)}, {_human(stats.leaf_bytes)} of which cannot be evicted; "
+            f"{stats.evictions:,} evictions, {100 * stats.recompute_ratio:.1f} % recomputed in {stats.steps:,} steps"
         )
 
 

@@ -1,10 +1,12 @@
-"""Names of parameters, buffers and optimizer state, for the text of an error."""
+"""Names of parameters, buffers and optimizer state, for the text of an error; modules that a budget does not bear."""
 
 import contextlib
 
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from . import _refusals
 
 
 class Names:
@@ -23,7 +25,9 @@ class Names:
         if module in self._seen:
             return
         # The first module that is called holds the others.
-        self._seen.update(module.modules())
+        for one in module.modules():
+            _refusals.check_module(one)
+            self._seen.add(one)
         for tensors in module.named_parameters(), module.named_buffers():
             for name, tensor in tensors:
                 self._names.setdefault(tensor, name)

@@ -19,6 +19,12 @@ def check():
         raise RuntimeError("a CUDA graph is being captured; a budget evicts, which a graph cannot repeat")
 
 
+def check_module(module):
+    """Raises if a module that is about to run does not work under a budget."""
+    if any(kind.__name__ == "FSDPModule" for kind in type(module).__mro__):
+        _refuse("FSDPModule", _REASON["FSDPModule"])()
+
+
 def _refuse(name, reason):
     def refuse(*args, **kwargs):
         raise RuntimeError(f"{name} does not work under a remat budget: {reason}; use it without the budget")

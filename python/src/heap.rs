@@ -71,6 +71,11 @@ pub(crate) fn end() {
     }
 }
 
+/// Bytes of pages that the heap has, with those of free space.
+pub(crate) fn resident() -> u64 {
+    lock().as_ref().map_or(0, |heap| heap.units * UNIT)
+}
+
 fn lock() -> MutexGuard<'static, Option<Heap>> {
     HEAP.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -77,6 +77,8 @@ impl Session {
         if let PolicyKind::Learned(learn) = kind {
             driver.learn_by(lab::learner(learn, seed));
         }
+        // From the first eviction on, an evictor that looks ahead knows what a step will use next.
+        driver.recognize_steps_once_short();
         driver.name_budgets_by(Some(lab::passing_budget));
         if let Some(path) = record {
             let recorder = JsonLines::create(path)
@@ -280,10 +282,10 @@ impl Session {
             session.bury();
             let mut stats = session.driver.stats();
             stats.evictions -= session.given.min(stats.evictions);
-            found = Some(stats);
+            found = Some((stats, session.leaf_bytes()));
             Ok(())
         })?;
-        let stats = found.unwrap_or_default();
+        let (stats, leaves) = found.unwrap_or_default();
         let mut counts = [0; 4];
         // SAFETY: there is room for four numbers.
         let (live, live_peak) = unsafe {
@@ -298,6 +300,8 @@ impl Session {
             ("peak_bytes", stats.peak_bytes),
             ("live_bytes", live),
             ("live_peak_bytes", live_peak),
+            ("leaf_bytes", leaves),
+            ("heap_bytes", heap::resident()),
             ("ops", stats.ops),
             ("recomputed_ops", stats.recomputed_ops),
             ("evictions", stats.evictions),

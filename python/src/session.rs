@@ -8,6 +8,7 @@ use crate::ffi::{
 use crate::op::{Record, TorchOp};
 use remat::error::RuntimeError;
 use remat::op::{Outputs, SmallVec};
+use remat::unstable::graph::Residence;
 use remat::unstable::program::{Command, Driver, Ids, TensorId};
 use remat::{Error, Layout};
 use std::collections::HashMap;
@@ -22,6 +23,8 @@ pub(crate) struct Session {
     /// Number of values that were written over because nothing needed them any more. The engine
     /// counts each as an eviction.
     pub given: u64,
+    /// Most bytes of leaves at the end of a step.
+    leaf_bytes: u64,
     marks: Marks,
 }
 
@@ -44,7 +47,14 @@ impl Marks {
 
 impl Session {
     pub fn new(driver: Driver<TorchDevice>) -> Self {
-        Self { driver, next: 1, names: HashMap::default(), given: 0, marks: Marks::default() }
+        Self {
+            driver,
+            next: 1,
+            names: HashMap::default(),
+            given: 0,
+            leaf_bytes: 0,
+            marks: Marks::default(),
+        }
     }
 
     /// Deletes the tensors that nobody holds any more.
@@ -87,6 +97,7 @@ impl Session {
     fn mark(&mut self) {
         self.marks.operators = 0;
         self.driver.execute(Command::Step);
+        self.leaf_bytes = self.leaf_bytes();
     }
 
     /// Makes a leaf out of a storage that the program holds. Returns the leaf's number.
@@ -97,6 +108,17 @@ impl Session {
         self.failure()?;
         self.bring(tensor)?;
         Ok(tensor.0)
+    }
+
+    /// Bytes of resident values that have no compute path, so that they cannot be evicted: now, or at
+    /// the end of a step, whichever is more.
+    pub fn leaf_bytes(&self) -> u64 {
+        let storages = self.driver.engine().graph().storages();
+        let leaves = storages.filter_map(|(_, storage)| match storage.residence {
+            Residence::Resident(held) if storage.producer.is_none() => Some(held.bytes),
+            _ => None,
+        });
+        self.leaf_bytes.max(leaves.sum())
     }
 
     /// Names a value for error messages.

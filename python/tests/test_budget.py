@@ -179,7 +179,7 @@ def test_optimizers_end_steps():
 
 def test_repr():
     budget = remat.budget("6GiB")
-    assert repr(budget) == "budget 6.00 GiB: peak 0 B, 0 evictions, 0.0 % recomputed in 0 steps"
+    assert repr(budget) == "budget 6.00 GiB: peak 0 B, 0 B of which cannot be evicted; 0 evictions, 0.0 % recomputed in 0 steps"
     with budget:
         torch.ones(256)
     assert "6.00 GiB" in repr(budget) and "1.00 KiB" in repr(budget)
@@ -332,6 +332,31 @@ def test_parallel_modules_are_refused(kind):
     with remat.budget("1GiB"), pytest.raises(RuntimeError, match=f"{kind} does not work under a remat budget: it .*"):
         getattr(nn.parallel, kind)(model)
     nn.parallel.DataParallel(model)(torch.ones(1, 2))
+
+
+def test_a_sharded_module_from_before_is_refused():
+    """`fully_shard` gives a module another class, which has `FSDPModule` among its bases."""
+    from torch.distributed.fsdp import FSDPModule
+
+    model = nn.Sequential(nn.Linear(2, 2))
+    model[0].__class__ = type("FSDPLinear", (FSDPModule, nn.Linear), {})
+    with remat.budget("1GiB"), pytest.raises(RuntimeError, match="FSDPModule does not work under a remat budget"):
+        model(torch.ones(1, 2))
+
+
+def test_what_cannot_be_evicted_is_counted():
+    model = nn.Linear(64, 64, bias=False)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    with remat.budget("1GiB") as budget:
+        model(torch.ones(2, 64)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        stats = budget.stats()
+        # Parameter and state; at the end of the step, there is also the gradient.
+        assert 3 * 64 * 64 * 4 <= stats.leaf_bytes <= 4 * 64 * 64 * 4 + 2048
+        kept = torch.randn(1 << 16)
+        assert budget.stats().reserved_bytes >= kept.nbytes
+        assert "cannot be evicted" in repr(budget)
 
 
 def test_graphs_of_cuda_are_refused():

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 /// Records the ops that depend on watched tensors, for backward passes.
 ///
-/// A watched tensor refers to its tape. As long as the tape exists, the tape records all ops that
-/// depend on the tensor. [`Tensor::detach`] gives a handle without a tape.
+/// Each watched tensor refers to its tape. As long as the tape exists, the tape records all ops
+/// that depend on a watched tensor. [`Tensor::detach`] gives a handle without a tape.
 ///
 /// ```
 /// use remat::prelude::*;
@@ -82,12 +82,14 @@ impl Watch for Tensor {
 /// assert_eq!(gradients.get(&x).unwrap().to_vec::<f32>()?, [3.0, 3.0]);
 /// # Ok::<(), Error>(())
 /// ```
-// A map sorted by identity, so that gradients are freed in the same order in each step.
+// The map sorts gradients by the identity of their tensors, so every step frees gradients in the
+// same order.
 #[derive(Debug, Default)]
 pub struct Gradients(BTreeMap<TensorId, Tensor>);
 
 impl Gradients {
-    /// The gradient of a watched tensor, if the result depends on the tensor.
+    /// The gradient of a watched tensor; `None` if the differentiated result does not depend on the
+    /// tensor.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -106,8 +108,9 @@ impl Gradients {
         self.0.get(&tensor.id())
     }
 
-    /// Removes and returns the gradient of a watched tensor, if the result depends on the tensor.
-    /// The gradient is freed when the caller drops it.
+    /// Removes and returns the gradient of a watched tensor; `None` if the differentiated result
+    /// does not depend on the tensor. The gradient is freed when the caller drops the returned
+    /// handle.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -130,13 +133,14 @@ impl Gradients {
         self.0.insert(tensor.id(), gradient);
     }
 
-    /// Adds to the gradient of a tensor in place. If the tensor has no gradient yet, `gradient` is
-    /// committed and becomes the gradient.
+    /// Adds `gradient` in place to the gradient of a tensor. If the tensor has no gradient yet, the
+    /// function commits a contiguous `gradient` and stores it as the tensor's gradient.
     fn add(&mut self, runtime: &Runtime, id: TensorId, gradient: &Tensor) -> Result<(), Error> {
         if let Some(sum) = self.0.get_mut(&id) {
             return runtime.update(Accumulate, &mut [sum], &[gradient]);
         }
-        // Later gradients can be added in place only to a contiguous tensor.
+        // Pack the first gradient, because later gradients can be added in place only to a
+        // contiguous tensor.
         let gradient = gradient.contiguous()?;
         runtime.commit(&gradient)?;
         self.0.insert(id, gradient);
@@ -198,7 +202,7 @@ impl Tape {
         });
     }
 
-    /// Whether a tensor is watched.
+    /// Whether this tape watches a tensor.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -223,11 +227,11 @@ impl Tape {
     /// Gradients of a scalar with respect to the watched tensors. The tape releases the tensors of
     /// each op as soon as the backward pass has used them.
     ///
-    /// The result and the gradients are committed: their compute paths are cut, and they are never
-    /// recomputed. A tensor that was replaced by [`Runtime::replace`] before the backward pass,
-    /// such as running statistics, keeps its new value even if a later update fails.
-    /// [`Optimizer::minimize`](crate::optim::Optimizer::minimize) can undo such replacements after
-    /// a failure.
+    /// The function commits the result and the gradients: it cuts their compute paths, so that they
+    /// are never recomputed. The forward pass may call [`Runtime::replace`], for example to set
+    /// running statistics. A replaced tensor keeps its new value even if a later update fails. In
+    /// contrast, [`Optimizer::minimize`](crate::optim::Optimizer::minimize) can undo the
+    /// replacements of the forward pass after a failure.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -250,7 +254,7 @@ impl Tape {
     }
 
     /// Computes gradients and records the ops that compute them, for gradients of gradients. The
-    /// tape and all compute paths are kept, and no tensor is committed.
+    /// function keeps the tape and all compute paths.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -312,9 +316,10 @@ impl Tape {
     /// Computes the gradients of [`Tape::backward`], and adds each gradient to `gradients` in place
     /// as soon as it is complete.
     ///
-    /// Use this method to split a batch into parts, with one optimizer step on the sum of their
-    /// gradients. The new gradients are never all in memory at the same time. Gradients belong to
-    /// the current values of tensors, so update the watched tensors only after all parts are added.
+    /// Use this method to split a batch into parts, and to take one optimizer step on the sum of
+    /// the parts' gradients. The gradients of a single part are never all in memory at the same
+    /// time. Update the watched tensors only after the last part, so that the gradients of all
+    /// parts belong to the same values of the tensors.
     ///
     /// ```
     /// use remat::autograd::Gradients;
@@ -340,8 +345,8 @@ impl Tape {
         runtime.confirm()
     }
 
-    /// Adds gradients like [`Tape::backward_onto`], but the replacements of the forward pass can
-    /// still be undone.
+    /// Adds gradients like [`Tape::backward_onto`], but the runtime can still undo each
+    /// [`Runtime::replace`] of the forward pass.
     pub(crate) fn gradients_onto(
         self,
         result: &Tensor,
@@ -353,7 +358,8 @@ impl Tape {
     }
 
     /// Computes the gradients of [`Tape::backward`], and calls `complete` with each gradient and
-    /// the number of its tensor as soon as the gradient is complete. Only the result is committed.
+    /// the number of its tensor as soon as the gradient is complete. The function commits only the
+    /// result, not the gradients.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -385,8 +391,8 @@ impl Tape {
         runtime.confirm()
     }
 
-    /// Computes gradients like [`Tape::backward_with`], but the replacements of the forward pass can
-    /// still be undone.
+    /// Computes gradients like [`Tape::backward_with`], but the runtime can still undo each
+    /// [`Runtime::replace`] of the forward pass.
     pub(crate) fn gradients_with(
         self,
         result: &Tensor,
@@ -395,14 +401,15 @@ impl Tape {
         self.play(result, Graph::LetGo, None, complete)
     }
 
-    /// Watched tensors in the order in which the backward pass completes their gradients: a gradient
-    /// is complete when the first op of the forward pass that reads the tensor is passed.
+    /// Watched tensors in the order in which the backward pass completes their gradients. The
+    /// backward pass goes through the ops from last to first. The gradient of a tensor is complete
+    /// after the op that was the first to read the tensor in the forward pass.
     pub(crate) fn order(&self) -> Vec<TensorId> {
         let mut left = self.watched().clone();
         let mut order: Vec<TensorId> = Vec::with_capacity(left.len());
         let nodes = self.log.nodes();
         for node in nodes.iter().flatten() {
-            // Inputs of one op are complete in the order of the inputs.
+            // Add the inputs of an op in reverse order, because the whole list is reversed below.
             order.extend(node.inputs.iter().rev().filter(|id| left.remove(id)));
         }
         order.reverse();
@@ -418,18 +425,21 @@ impl Tape {
     ) -> Result<(), Error> {
         self.check(result)?;
         if graph == Graph::LetGo {
-            // From now on, neither ops of gradients nor updates of parameters are recorded.
+            // End the log, so that it records neither the ops that compute gradients nor updates of
+            // parameters.
             self.log.end();
             self.runtime.commit(result)?;
         }
         let mut gradients: BTreeMap<TensorId, Tensor> = BTreeMap::default();
         gradients.insert(result.id(), self.runtime.full(result.shape(), 1.0)?);
-        // Watched or wanted tensor -> number of ops that have yet to contribute to its gradient.
+        // Maps each tensor whose gradient is wanted to the number of ops that have yet to add to
+        // the gradient.
         let mut uses: FxHashMap<TensorId, usize> = match wanted {
             Some(wanted) => wanted.iter().map(|&id| (id, 0)).collect(),
             None => self.watched().iter().map(|&id| (id, 0)).collect(),
         };
-        // Tensors that depend on a wanted tensor. `None`: all gradients are useful.
+        // Tensors that depend on a wanted tensor. `None` if the gradients of all tensors are
+        // needed.
         let mut useful: Option<FxHashSet<TensorId>> = wanted.cloned();
         // Count the uses of each wanted tensor, and find the wanted tensors that recorded ops made.
         let (count, watched_outputs) = {
@@ -450,15 +460,16 @@ impl Tape {
                 outputs.filter(|id| uses.contains_key(id)).collect::<FxHashSet<TensorId>>(),
             )
         };
-        // If the result itself is wanted and no op reads it, its gradient is complete already.
+        // If the gradient of the result itself is wanted and no op reads the result, the gradient
+        // is complete already.
         if uses.get(&result.id()) == Some(&0) {
             complete(result.id(), gradients[&result.id()].clone())?;
         }
-        // Walk backwards through the recorded ops. For each op, compute the gradients of its inputs
-        // from the gradients of its outputs.
+        // Walk backwards through the recorded ops. For each op, compute the gradients of the inputs
+        // from the gradients of the outputs.
         for at in (0..count).rev() {
-            // The lock on the log is released here, because ops of the gradient may be recorded in
-            // the same log.
+            // Hold the lock on the log only in this line, because the ops that compute gradients
+            // may be recorded in the log.
             let Some(node) = self.log.nodes()[at].take() else { continue };
             let dys: SmallVec<[Option<Tensor>; 2]> =
                 node.outputs.iter().map(|id| gradients.remove(id)).collect();
@@ -521,7 +532,7 @@ impl Tape {
     }
 }
 
-/// Treatment of the tape's nodes by a backward pass.
+/// Whether a backward pass keeps the recorded ops for another pass, or lets go of them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Graph {
     Kept,

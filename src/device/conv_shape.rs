@@ -44,7 +44,7 @@ pub struct ConvShape {
 impl ConvShape {
     /// Number of rows of the output; zero if the kernel is larger than the padded input.
     ///
-    /// If rows of the padded input remain after the last window, no output reads these rows.
+    /// Rows of the padded input that remain after the last window are read by no output.
     #[must_use]
     pub fn h_out(&self) -> usize {
         out(self.h, span(self.kh, self.dilation[0]), self.stride[0], self.padding[0])
@@ -88,8 +88,8 @@ impl ConvShape {
     }
 }
 
-/// Number of rows or columns from the first to the last element of a kernel, saturating; 0 for an
-/// empty kernel.
+/// Number of rows or columns from the first to the last element of a kernel; 0 for an empty kernel.
+/// The number saturates.
 #[must_use]
 pub const fn span(kernel: usize, dilation: usize) -> usize {
     if kernel == 0 { 0 } else { (kernel - 1).saturating_mul(dilation).saturating_add(1) }

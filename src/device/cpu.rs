@@ -1,13 +1,14 @@
 //! The CPU as a device: a mapped range of memory, and a team of threads that share the work of each
 //! op.
 //!
-//! Every kernel gives the same bits in every run, with any number of threads. Work is split by
-//! outputs, or into fixed pieces whose results are joined in a fixed order.
+//! Every kernel gives the same bits in every run, with any number of threads. Threads compute
+//! separate outputs, or fixed pieces whose results are joined in a fixed order.
 //!
 //! Tensors and workspaces lie in the memory that the device reserved when it was made. The device
 //! allocates no other memory that grows with the shapes. For a matrix product, each thread packs
-//! operands into at most [`PACKING_BYTES`] of heap memory. Sharing work among threads takes a few
-//! KiB. The caller owns the host values that are written to the device or read from it.
+//! operands into at most [`PACKING_BYTES`] of heap memory. To share work among threads, the device
+//! needs a few KiB. Host values that are written to the device or read from it belong to the
+//! caller.
 
 #![deny(unsafe_code)]
 
@@ -33,11 +34,11 @@ use std::ops::Range;
 use std::time::Instant;
 
 /// Largest number of heap bytes that a thread allocates for a matrix product of any shape. The
-/// allocator may keep the same number of bytes in reserve.
+/// allocator may hold as many bytes again in reserve.
 pub const PACKING_BYTES: usize = 640 << 10;
 
-/// Largest number of threads of a [`Team`]. Large machines have this number of threads; a larger
-/// number is probably a mistake, and is refused.
+/// Largest number of threads of a [`Team`]. No larger number is accepted: even large machines have
+/// at most about this number of threads, so a larger number is probably a mistake.
 pub const MAX_THREADS: usize = 1024;
 
 pub use self::operands::Operands;
@@ -73,8 +74,9 @@ pub struct Cpu<O> {
 }
 
 impl<O: Kernels> Cpu<O> {
-    /// Makes a device with `bytes` bytes and a [`Team`] of its own. The team has `threads` threads,
-    /// or with `None` as many as the system offers. The threads end when the device is dropped.
+    /// Makes a device with `bytes` bytes and a [`Team`] of its own. The team has `threads` threads.
+    /// With `None`, it has as many threads as the system offers. The threads end when the device is
+    /// dropped.
     ///
     /// # Errors
     /// If there is too little address space, or the system does not start the threads.
@@ -83,8 +85,8 @@ impl<O: Kernels> Cpu<O> {
     }
 
     /// Makes a device with `bytes` bytes whose work the threads of a team share. If a thread of the
-    /// team calls the device, small ops start at once. A call from any other thread passes each op
-    /// to the team, and waits.
+    /// team calls the device, small ops start at once. If any other thread calls the device, it
+    /// passes each op to the team, and waits for the op.
     ///
     /// # Errors
     /// Too little address space.
@@ -175,8 +177,8 @@ fn bytes_of(Place { storage, layout }: &Place) -> Range<u64> {
     at(layout.offset())..at(layout.span())
 }
 
-/// Range of bytes of a tensor, extended to whole words on both sides. No two storages share a word,
-/// because storages begin at multiples of many words.
+/// Range of bytes of a tensor, extended to whole words on both sides. A word never belongs to two
+/// storages, because storages begin at multiples of many words.
 fn words_of(place: &Place) -> Result<Range<u64>, DeviceError> {
     let Place { storage, layout } = place;
     let size = layout.dtype().bytes() as u64;
@@ -194,8 +196,8 @@ fn words_end(end: u64) -> u64 {
     end.checked_next_multiple_of(WORD).unwrap_or(end)
 }
 
-/// Elements of a tensor, within the words lent for the tensor. The slice is empty if no words were
-/// lent.
+/// Elements of a tensor, as a slice of the words that the device lends to the kernel. The slice is
+/// empty if no words were lent.
 fn elements<'a, T: Pod>(words: &'a [Word], place: &Place) -> &'a [T] {
     if words.is_empty() {
         return &[];
@@ -212,7 +214,8 @@ fn elements_mut<'a, T: Pod>(words: &'a mut [Word], place: &Place) -> &'a mut [T]
     bytemuck::cast_slice_mut(&mut bytemuck::cast_slice_mut::<_, u8>(words)[part])
 }
 
-/// Range of a tensor's elements, in bytes, within the words lent for the tensor.
+/// Range of the bytes of a tensor's elements, within the words that the device lends for the
+/// tensor.
 fn within_words(words: &[Word], place: &Place) -> Range<usize> {
     if (place.layout.dtype().bytes() as u64).is_multiple_of(WORD) {
         return 0..size_of_val(words);

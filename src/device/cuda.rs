@@ -2,18 +2,20 @@
 //! the libraries are loaded at run time.
 //!
 //! All tensors lie in one allocation of the budget's size. Kernels, library calls and copies are
-//! queued on one stream, which works asynchronously. The stream works in order, so the engine knows
-//! which tensor each offset will hold. The host waits in two cases only: in a read that must return
-//! the value, and while too many bytes of uploads are unfinished.
+//! queued on one stream, which works asynchronously. The stream works in order. The engine can
+//! therefore reuse an offset for another tensor without waiting for the device. The host waits in
+//! two cases only: in a read that must return the value, and while too many bytes of uploads are
+//! unfinished.
 //!
 //! A repeated run of an op gives the same bits. Kernels add in an order that depends only on
-//! shapes. cuBLAS has its own workspace and one stream. Of cuDNN, only deterministic algorithms are
-//! used.
+//! shapes. cuBLAS runs on one stream, with a workspace of its own. Of cuDNN's algorithms, the
+//! device uses only deterministic ones.
 //!
 //! In addition to the budget, the driver allocates memory for itself (hundreds of MiB on current
-//! GPUs). The device allocates a buffer of 2 MiB, through which it moves blocks. On the host,
-//! copies pass through pinned memory. Pinned memory grows to the largest number of bytes that were
-//! being copied at the same time, at most 540 MiB. No op allocates memory.
+//! GPUs). The device allocates a buffer of 2 MiB, through which it copies a tensor to an
+//! overlapping range. On the host, copies pass through pinned memory. The size of the pinned memory
+//! grows to the largest number of bytes that were being copied at one time, at most 540 MiB. No op
+//! allocates memory.
 
 pub(crate) mod blas;
 mod cache;
@@ -44,7 +46,7 @@ pub(crate) mod windows;
 pub use self::driver::{Description, devices};
 pub use self::options::Options;
 
-// Documented in `unstable`.
+// Items that the documentation lists in `unstable`.
 #[doc(hidden)]
 pub use self::{
     context::Context,
@@ -72,8 +74,8 @@ use std::ops::Range;
 /// Ops that run on a GPU.
 #[doc(hidden)]
 pub trait Kernels: Operation {
-    /// Scratch bytes of a run. The result must depend only on the arguments. The first call with a
-    /// shape chooses the library's algorithm for this shape.
+    /// Scratch bytes of a run. The result must depend only on the arguments. The first call for a
+    /// shape chooses the algorithm with which cuDNN will compute ops on the shape.
     fn cuda_workspace(&self, libraries: &Libraries, inputs: &[Layout], outputs: &[Layout]) -> u64;
 
     /// Queues the op behind all work that was submitted to the stream before. At least one output
@@ -82,10 +84,10 @@ pub trait Kernels: Operation {
     /// # Safety
     /// The caller guarantees that the outputs have the layouts that [`Operation::infer`] returns
     /// for the inputs, and that no output is a view. All operands and the workspace lie within the
-    /// memory, and the workspace begins at a multiple of 256 bytes. Outputs and workspace overlap
-    /// neither each other nor an input, except that an output may overwrite its own old value in
-    /// place. [`Cuda`] checks all these conditions before the call. An op that calls this function
-    /// of another op must guarantee the same conditions.
+    /// memory of `gpu`, and the workspace begins at a multiple of 256 bytes. Outputs and workspace
+    /// overlap neither each other nor an input. The only exception is an output that overwrites its
+    /// own old value in place. [`Cuda`] checks all conditions of this section before the call. An
+    /// op that calls this function of another op must guarantee the conditions, too.
     ///
     /// # Errors
     /// A failure of the run.

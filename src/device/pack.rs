@@ -5,7 +5,8 @@ use super::walk::Walk;
 #[cfg(feature = "cuda")]
 use crate::layout::Layout;
 
-/// Fills `out` with the elements of a walk over `x`, starting at element number `first`.
+/// Fills `out` with elements of `x`, in the order of the walk, from element number `first` of the
+/// walk on.
 pub fn part<T: Copy>(out: &mut [T], x: &[T], walk: &Walk<1>, first: usize) {
     let [step] = walk.steps();
     walk.runs(first, first + out.len(), |i, len, [at]| {
@@ -29,8 +30,8 @@ pub fn packed(out: &mut [u8], x: &[u8], layout: &Layout) {
     }
 }
 
-/// Evaluates `$body`, which moves elements of a dtype. `$Word` is an integer type of the same size.
-/// All bit patterns are valid integers.
+/// Evaluates `$body`, which moves elements of a dtype. `$Word` is an integer type of the size of an
+/// element. Elements are moved as integers, because every bit pattern is a valid integer.
 macro_rules! by_size {
     ($dtype:expr, $Word:ident => $body:expr) => {
         match $dtype.bytes() {

@@ -1,9 +1,9 @@
-//! A device that only counts bytes. It stores no data and computes no results; the duration of a
-//! run is computed by a formula.
+//! A device that only counts bytes. The device stores no data and computes no results. The device
+//! computes the duration of a run by a formula.
 //!
-//! The simulator runs the engine on this device. The engine evicts and regenerates the same
-//! storages as on the real device, if the simulated device has the workspaces and costs of the real
-//! device.
+//! The simulator runs the engine on a [`Sim`]. If the simulated device has the workspaces and costs
+//! of a real device, the engine evicts and recomputes the storages that it would evict and
+//! recompute on the real device.
 
 use crate::device::cpu::Kernels;
 use crate::device::{Call, Device, DeviceError, Memory, Place, Took};
@@ -28,7 +28,7 @@ pub struct Speed {
 
 impl Speed {
     /// Two cores of a server: 2e11 flop/s, 2e10 B/s, and one microsecond to start an op. The ratio
-    /// of these speeds affects which storages are evicted: ten flops cost as much as one byte.
+    /// of the two speeds affects which storages are evicted: ten flops cost as much as one byte.
     pub const CPU: Self = Self { flops_per_second: 2e11, bytes_per_second: 2e10, overhead: 1e-6 };
 
     /// A data-center GPU of 2022: 5e13 flop/s in f32, 2e12 B/s, and 3 microseconds for each kernel.
@@ -41,7 +41,8 @@ impl Speed {
     }
 }
 
-/// Host values that a simulated device can receive, and can make with arbitrary elements.
+/// Host values that a simulated device can receive. The device must also be able to make a value
+/// with arbitrary elements, because it stores none.
 pub trait HostValue: Sized + Send + Sync + 'static {
     /// Layout that the value has on the device: contiguous with offset 0.
     fn layout(&self) -> Layout;
@@ -63,7 +64,7 @@ impl HostValue for HostTensor {
     }
 }
 
-/// A layout as host value: data whose size is known, but which has no elements.
+/// A layout can be a host value: data of known size without elements.
 impl HostValue for Layout {
     fn layout(&self) -> Layout {
         Layout::contiguous(self.dtype(), *self.shape())
@@ -74,7 +75,7 @@ impl HostValue for Layout {
     }
 }
 
-/// Scratch bytes that a run of an op needs: see [`Device::workspace`].
+/// Function that returns the scratch bytes of a run; see [`Device::workspace`].
 type Workspace<O> = Arc<dyn Fn(&O, &[Layout], &[Layout]) -> u64 + Send + Sync>;
 
 /// A device that only counts bytes.
@@ -86,16 +87,16 @@ pub struct Sim<O, H> {
 }
 
 impl<O: Operation, H: HostValue> Sim<O, H> {
-    /// Makes a device with `bytes` bytes and this speed, whose ops need no workspace. Tensors have
-    /// offsets, as on the CPU and on a GPU.
+    /// Makes a device of `bytes` bytes that has the speed `speed`, and whose ops need no workspace.
+    /// Tensors have offsets, as on the CPU and on a GPU.
     #[must_use]
     pub fn new(bytes: u64, speed: Speed) -> Self {
         let memory = Memory::arena(bytes);
         Self { memory, speed, workspace: Arc::new(|_, _, _| 0), host: PhantomData }
     }
 
-    /// Changes the memory to [`Memory::Counted`]. Tensors have no offsets, so no free ranges are
-    /// too small.
+    /// Changes the memory to [`Memory::Counted`]. Tensors then have no offsets, so memory is never
+    /// lost in free ranges that are too small.
     #[must_use]
     pub const fn without_places(mut self) -> Self {
         self.memory = Memory::Counted { bytes: self.memory.bytes() };
@@ -114,8 +115,8 @@ impl<O: Operation, H: HostValue> Sim<O, H> {
 }
 
 impl<O: Kernels> Sim<O, HostTensor> {
-    /// Makes a device that simulates a `cpu` device of `bytes` bytes: the peak of memory is the
-    /// same, and nothing is computed.
+    /// Makes a device that simulates a `cpu` device of `bytes` bytes. The simulated device computes
+    /// nothing, but has the peak of memory of the `cpu` device.
     #[must_use]
     pub fn cpu(bytes: u64) -> Self {
         Self::new(bytes, Speed::CPU).with_workspace(O::cpu_workspace)
@@ -150,7 +151,7 @@ impl<O: Operation, H: HostValue> Device for Sim<O, H> {
         Ok(())
     }
 
-    /// Does nothing: no op ran before, and an op with an effect must have none in a simulation.
+    /// Does nothing, because an op must have no effect in a simulation.
     fn skip(&mut self, _op: &O, _why: &(dyn std::error::Error + 'static)) {}
 
     fn workspace(&self, op: &O, inputs: &[Layout], outputs: &[Layout]) -> u64 {

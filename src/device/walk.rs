@@ -1,19 +1,20 @@
-//! Walks through tensors of any strides in row-major order, in runs that are as long as possible.
+//! Walks through tensors of any strides in row-major order. A walk consists of runs of equally
+//! spaced elements, which are as long as possible.
 
 use crate::layout::MAX_RANK;
 use smallvec::SmallVec;
 
 /// Loops over a shape, for `K` operands that each have their own strides. Dimensions of size 1 are
 /// left out. Neighbouring dimensions that are contiguous in every operand are merged into one loop.
-/// Contiguous tensors are therefore one run, and the broadcast of a row or of a channel takes two
+/// Contiguous tensors are therefore one run, and an op that broadcasts a row or a channel takes two
 /// loops.
 #[derive(Clone, Debug)]
 pub struct Walk<const K: usize> {
-    /// Loops, outermost first; at least one loop. The last loop is the run.
+    /// Loops, outermost first; at least one loop. The elements of the last loop are a run.
     loops: SmallVec<[Loop<K>; MAX_RANK]>,
 }
 
-/// Number of iterations, and the distance between neighbouring elements in each operand.
+/// Number of iterations of a loop, and the distance between neighbouring elements in each operand.
 type Loop<const K: usize> = (usize, [usize; K]);
 
 impl<const K: usize> Walk<K> {
@@ -27,7 +28,8 @@ impl<const K: usize> Walk<K> {
             let own: [usize; K] = std::array::from_fn(|k| strides[k][axis]);
             match loops.last_mut() {
                 Some((outer, steps)) if (0..K).all(|k| steps[k] == own[k].wrapping_mul(size)) => {
-                    // The product of the other sizes may overflow if a tensor has no elements.
+                    // In a tensor without elements, the product of the sizes that are not 0 may
+                    // overflow, so saturate.
                     *outer = outer.saturating_mul(size);
                     *steps = own;
                 }
@@ -40,8 +42,8 @@ impl<const K: usize> Walk<K> {
         Self { loops }
     }
 
-    /// All loops, with the run last. Each loop has the number of iterations, and the distance
-    /// between neighbouring elements in each operand.
+    /// All loops, outermost first. Each loop has the number of iterations, and the distance between
+    /// neighbouring elements in each operand.
     pub fn loops(&self) -> &[(usize, [usize; K])] {
         &self.loops
     }
@@ -62,7 +64,7 @@ impl<const K: usize> Walk<K> {
         (*run, outer)
     }
 
-    /// Number of elements of a full run.
+    /// Number of elements of a whole run.
     #[cfg(any(test, feature = "cuda"))]
     pub fn run(&self) -> usize {
         self.split().0.0
@@ -73,9 +75,9 @@ impl<const K: usize> Walk<K> {
         self.split().0.1
     }
 
-    /// Calls `body(i, len, at)` for each run of the elements `from..to`. The run begins with
-    /// element `i` and has `len` elements. The index of the run's first element in operand `k` is
-    /// `at[k]`.
+    /// Calls `body(i, len, at)` for each run of the elements `from..to`. A run begins with element
+    /// `i` of the walk and has `len` elements. The first element of a run has the index `at[k]` in
+    /// operand `k`.
     pub fn runs(&self, from: usize, to: usize, mut body: impl FnMut(usize, usize, [usize; K])) {
         if from >= to {
             return;
@@ -95,11 +97,12 @@ impl<const K: usize> Walk<K> {
             body(i, len, std::array::from_fn(|k| at[k] + skip * steps[k]));
             i += len;
             skip = 0;
-            // Advance the index of the outer loops like an odometer.
+            // Advance the index of the outer loops: the innermost index first, and the next outer
+            // index after each full turn.
             for (index, (size, strides)) in index.iter_mut().zip(outer).rev() {
                 *index += 1;
                 let wraps = index == size;
-                // Move to the next iteration of this loop, or back to its start.
+                // Move to the next iteration of this loop, or back to the start of this loop.
                 at.iter_mut().zip(strides).for_each(|(at, stride)| {
                     *at = if wraps { *at - (*index - 1) * stride } else { *at + stride };
                 });

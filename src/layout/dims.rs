@@ -10,9 +10,9 @@ const INLINE: usize = 4;
 /// List of sizes or strides, one for each dimension of a tensor. The list has at most
 /// [`Dims::MAX_LEN`] entries.
 ///
-/// The list is `Copy`. Up to four entries are stored in place, without an allocation. Equal longer
-/// lists share one allocation, which is never freed. Few programs have many different shapes or
-/// strides with more than four entries, and each list takes at most some hundred bytes.
+/// The list is `Copy`. Up to four entries are stored in place, without an allocation. Equal lists
+/// of more than four entries share one allocation, which is never freed. The leak is small, because
+/// few programs have many different lists of more than four entries.
 ///
 /// ```
 /// use remat::Dims;
@@ -28,11 +28,11 @@ pub struct Dims(List);
 enum List {
     /// The first `len` values are the list; the unused values are 1.
     Inline { len: u8, values: [usize; INLINE] },
-    /// More than [`INLINE`] values, from [`kept`].
+    /// More than [`INLINE`] values, in the shared allocation that [`kept`] returns.
     Kept(&'static [usize]),
 }
 
-/// Finds or makes the one copy of a list, which lives as long as the process.
+/// Finds or makes the only copy of a list, which lives as long as the process.
 fn kept(values: &[usize]) -> &'static [usize] {
     static LISTS: Mutex<BTreeSet<&'static [usize]>> = Mutex::new(BTreeSet::new());
     let mut lists = lock(&LISTS);
@@ -45,7 +45,7 @@ fn kept(values: &[usize]) -> &'static [usize] {
 }
 
 impl Dims {
-    /// Largest length of a list, and so the highest rank of a tensor.
+    /// Largest length of a list, which is also the highest rank of a tensor.
     pub const MAX_LEN: usize = 255;
 
     /// No dimensions: the shape of a scalar.
@@ -128,8 +128,8 @@ impl Dims {
     pub fn elements(&self) -> usize {
         let product = |values: &[usize]| values.iter().fold(1, |n: usize, &d| n.saturating_mul(d));
         match &self.0 {
-            // Multiply all values: unused values are 1, and a product of a fixed number of values
-            // needs no loop.
+            // Multiply all values, also the unused values, which are 1: a product of a fixed number
+            // of values needs no loop.
             List::Inline { values, .. } => product(values),
             List::Kept(values) => {
                 std::hint::cold_path();

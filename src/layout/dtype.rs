@@ -1,7 +1,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Element type of a tensor. Prints as, and parses from, its lower-case name: `f32`, `bf16`.
+/// Element type of a tensor. The type prints as its lower-case name, such as `f32` or `bf16`, and
+/// can be parsed from this name.
 ///
 /// ```
 /// use remat::DType;
@@ -17,7 +18,7 @@ use std::str::FromStr;
 pub enum DType {
     /// 64-bit IEEE float.
     F64,
-    /// 32-bit IEEE float: values and gradients of the crate's ops.
+    /// 32-bit IEEE float: the type of most values and gradients of the crate's ops.
     F32,
     /// 16-bit IEEE float: 5 bits of exponent, 10 of fraction.
     F16,
@@ -25,12 +26,12 @@ pub enum DType {
     BF16,
     /// 64-bit signed integer.
     I64,
-    /// 32-bit signed integer: labels and indices of the crate's ops.
+    /// 32-bit signed integer: the type of labels and indices in the crate's ops.
     I32,
     /// 32-bit unsigned integer.
     U32,
-    /// 8-bit unsigned integer. [`Layout::raw`](super::Layout::raw) describes a tensor by its number
-    /// of bytes alone, as elements of this type.
+    /// 8-bit unsigned integer. [`Layout::raw`](super::Layout::raw) describes a tensor only by its
+    /// number of bytes, as elements of type `u8`.
     U8,
     /// A byte that is 0 (false) or 1 (true).
     Bool,
@@ -122,7 +123,7 @@ mod tests {
     fn every_name_is_read_as_it_is_printed() {
         for dtype in DType::ALL {
             assert_eq!(dtype.to_string().parse(), Ok(dtype));
-            // The digits of a name are the bits of an element.
+            // The digits in the name of a type are the number of bits of an element.
             let bits = dtype.name().trim_start_matches(char::is_alphabetic).parse();
             assert_eq!(bits.unwrap_or(8), 8 * dtype.bytes(), "{dtype}");
         }

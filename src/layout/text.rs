@@ -1,6 +1,6 @@
-//! Lists of sizes and layouts as data for serde: `[64, 3]`, and
-//! `{"dtype":"f32","shape":[64, 3],"strides":[3, 1], "offset":0}` in JSON. All input is checked,
-//! because it may be invalid.
+//! Lists of sizes and layouts as data for serde: `[64, 3]`, and `{"dtype":"f32","shape":[64,
+//! 3],"strides":[3, 1], "offset":0}` in JSON. Input may be invalid, so every list and layout is
+//! checked when it is read.
 
 use super::{DType, Dims, Layout, countable};
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
@@ -40,7 +40,7 @@ impl<'de> Visitor<'de> for Sizes {
     }
 }
 
-/// A layout from a text, before it is checked.
+/// A layout as it was read from a text, before the checks.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Unchecked {
@@ -66,8 +66,8 @@ impl TryFrom<Unchecked> for Layout {
         });
         let within = countable(dtype, &shape)
             && last.is_some_and(|last| last < limit)
-            // Strides along dimensions of size 1 or 0 are never used. The limit applies to these
-            // strides, too, so that arithmetic on them does not overflow.
+            // Strides along dimensions of size 1 or 0 are never used. The limit nevertheless
+            // applies to unused strides, so that arithmetic on strides does not overflow.
             && strides.iter().all(|&stride| stride <= limit);
         if !within {
             return Err(format!(
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(read(text), Ok(part));
     }
 
-    /// Arithmetic on accepted layouts must not overflow: in tests, an overflow is a panic.
+    /// Arithmetic on accepted layouts must not overflow. An overflow would panic in this test.
     #[test]
     fn arithmetic_on_any_layout_that_is_read_does_not_overflow() {
         const SIZES: [usize; 12] =

@@ -7,7 +7,7 @@ use crate::runtime::Runtime;
 
 /// Self-attention with several heads (Vaswani et al., NeurIPS 2017). Each row of `[n, t, width]`
 /// becomes a weighted mean of the values of all rows of its sequence. With
-/// [`causal`](Self::causal), a row reads only itself and earlier rows. The full matrix of
+/// [`causal`](Self::causal), a row reads only itself and earlier rows. The full matrix of attention
 /// probabilities is never in memory; see [`Attention`](ops::Attention).
 ///
 /// ```
@@ -22,7 +22,7 @@ use crate::runtime::Runtime;
 /// ```
 #[derive(Debug)]
 pub struct MultiheadAttention {
-    /// Projections to queries, keys and values, in a single layer.
+    /// Layer that projects rows to queries, keys and values.
     input: Dense,
     output: Dense,
     heads: usize,
@@ -88,7 +88,7 @@ impl MultiheadAttention {
         Ok(Self { input, output, heads, causal, rotary, dropout, names })
     }
 
-    /// Hides later rows: a row depends on itself and earlier rows only.
+    /// Masks later rows: row `i` of the result depends only on the rows `0..=i` of the input.
     ///
     /// ```
     /// use remat::nn::MultiheadAttention;
@@ -156,7 +156,7 @@ fn divides(width: usize, heads: usize) -> Result<(), Error> {
 }
 
 impl Module for MultiheadAttention {
-    /// Maps `[n, t, width]` to the same shape.
+    /// Maps `[n, t, width]` to `[n, t, width]`.
     fn forward(&mut self, x: &Tensor, mode: Mode) -> Result<Tensor, Error> {
         let width = self.output.outputs();
         let [n, t] = match *x.shape() {

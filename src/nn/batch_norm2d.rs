@@ -27,9 +27,9 @@ pub struct BatchNorm2d {
 }
 
 impl BatchNorm2d {
-    /// Weight of a batch in the running statistics.
+    /// Weight of the newest batch when its statistics are mixed into the running statistics.
     const MOMENTUM: f32 = 0.1;
-    /// Default for the number added to the variance, as in PyTorch.
+    /// Default of the small number that is added to the variance, as in PyTorch.
     pub const EPS: f32 = 1e-5;
 
     /// Makes a layer with scale 1 and shift 0.
@@ -57,7 +57,7 @@ impl BatchNorm2d {
         })
     }
 
-    /// Sets the number added to the variance.
+    /// Sets the small number that is added to the variance.
     ///
     /// ```
     /// use remat::nn::BatchNorm2d;
@@ -91,7 +91,8 @@ impl Module for BatchNorm2d {
             x.defer(running, Self::MOMENTUM)?;
             return Ok(y);
         }
-        // `replace` makes the statistics leaves, so recomputing `y` does not update them twice.
+        // `replace` makes the running statistics leaves, so a recomputation of `y` does not update
+        // them a second time.
         self.running_mean.replace(&mean)?;
         self.running_var.replace(&var)?;
         Ok(y)

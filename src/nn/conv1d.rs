@@ -29,8 +29,8 @@ pub struct Conv1d {
 }
 
 impl Conv1d {
-    /// Makes a layer without bias. Weights are Gaussian with variance `2 / (outputs * kernel)` (He
-    /// et al., ICCV 2015, fan-out).
+    /// Makes a layer without bias. Weights are Gaussian with variance `2 / (outputs * kernel)`: the
+    /// fan-out rule of He et al. (ICCV 2015).
     ///
     /// # Errors
     /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.

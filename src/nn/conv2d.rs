@@ -29,8 +29,8 @@ pub struct Conv2d {
 
 impl Conv2d {
     /// Makes a layer with a square kernel and no bias, padded so that a stride of 1 keeps the image
-    /// size. Weights are Gaussian with variance `2 / (outputs * kernel^2)` (He et al., ICCV 2015,
-    /// fan-out).
+    /// size. Weights are Gaussian with variance `2 / (outputs * kernel^2)`: the fan-out rule of He
+    /// et al. (ICCV 2015).
     ///
     /// ```
     /// use remat::nn::Conv2d;
@@ -86,7 +86,8 @@ impl Conv2d {
         Ok(Self { weight: runtime.normal(&shape, 0.0, std)?, bias: None, conv })
     }
 
-    /// Makes a layer with this weight, `[outputs, inputs / groups, height, width]`, and no bias.
+    /// Makes a layer with the given weight, `[outputs, inputs / groups, height, width]`, and no
+    /// bias.
     ///
     /// ```
     /// use remat::nn::Conv2d;
@@ -137,7 +138,7 @@ impl Module for Conv2d {
     }
 }
 
-/// Adds a bias for each channel to `y [n, channels, ..]`, if there is a bias.
+/// Adds one bias for each channel to `y [n, channels, ..]`; returns `y` itself if `bias` is `None`.
 pub(super) fn add_bias(y: Tensor, bias: Option<&Tensor>) -> Result<Tensor, Error> {
     let Some(bias) = bias else { return Ok(y) };
     let mut shape = vec![1; y.rank() - 1];

@@ -31,10 +31,10 @@ pub struct ConvTranspose2d {
 }
 
 impl ConvTranspose2d {
-    /// Makes a layer with a kernel of this height and width, and no bias. Weights are Gaussian with
+    /// Makes a layer with a kernel `[height, width]`, and no bias. Weights are Gaussian with
     /// variance `2 * stride / (inputs / groups * kernel)`, where `stride` and `kernel` are products
-    /// over both dimensions. With this variance, activations keep their variance, because each
-    /// output is a sum over `kernel / stride` pixels (He et al., ICCV 2015).
+    /// over both dimensions. Weights of this variance preserve the variance of activations, because
+    /// each output is a sum over `kernel / stride` pixels (He et al., ICCV 2015).
     ///
     /// # Errors
     /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.

@@ -1,5 +1,4 @@
-//! Matrix products with weights and biases, for transformers. A product computes all output
-//! features or a range of them.
+//! Linear layers for transformers, which compute all output features or a range of them.
 
 use super::{State, init, join};
 use crate::error::Error;
@@ -13,8 +12,8 @@ pub(super) struct Dense {
     weight: Tensor,
     /// `[outputs]`
     bias: Tensor,
-    /// Whether the weight is `[outputs, inputs]`, as in PyTorch's linear layers, instead of
-    /// `[inputs, outputs]`, as in GPT-2.
+    /// Whether the weight is stored as `[outputs, inputs]`, as in PyTorch's linear layers. If not,
+    /// the weight is stored as `[inputs, outputs]`, as in GPT-2.
     is_turned: bool,
 }
 
@@ -71,8 +70,8 @@ impl Dense {
     }
 
     /// Computes the output features in the range `outputs`. This method slices the weight, not the
-    /// result: the gradient of a slice is as large as the sliced tensor, and weights are smaller
-    /// than results.
+    /// result. The gradient of a slice is as large as the sliced tensor, and the weight is smaller
+    /// than the result.
     pub fn part(&self, x: &Tensor, outputs: Range<usize>) -> Result<Tensor, Error> {
         let weight = self.weight.slice(usize::from(!self.is_turned), outputs.clone())?;
         self.product(x, &weight)? + self.bias.slice(0, outputs)?
@@ -86,7 +85,7 @@ impl Dense {
         self.state_as([join(prefix, "weight"), join(prefix, "bias")], found);
     }
 
-    /// Adds the weight and the bias to `found`, under these names.
+    /// Adds the weight and the bias to `found`, under the two `names`.
     pub fn state_as<'a>(&'a mut self, names: [String; 2], found: &mut Vec<(String, State<'a>)>) {
         let [weight, bias] = names;
         found.push((weight, State::Parameter(&mut self.weight)));

@@ -7,11 +7,11 @@ use crate::runtime::Runtime;
 /// A densely connected network (Huang et al., CVPR 2017), with bottlenecks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DenseNet {
-    /// Channels that each layer adds.
+    /// Number of channels that each layer adds.
     pub growth: usize,
-    /// Layers of each block.
+    /// Number of layers of each of the four blocks.
     pub blocks: [usize; 4],
-    /// Channels before the first block.
+    /// Number of channels before the first block.
     pub width: usize,
 }
 
@@ -44,9 +44,10 @@ pub fn densenet121(
     densenet(runtime, DenseNet::D121, channels, size, classes)
 }
 
-/// A densely connected network for images `[n, channels, size, size]`, with torchvision's names.
-/// Images of at least 64 pixels get torchvision's stem, a 7x7 convolution and a pooling. Smaller
-/// images get a 3x3 convolution that keeps their size.
+/// A densely connected network for images `[n, channels, size, size]`, with torchvision's names of
+/// parameters. If the images have at least 64x64 pixels, the network starts like torchvision's,
+/// with a 7x7 convolution and a pooling. For smaller images, the network starts with a 3x3
+/// convolution that keeps their size.
 ///
 /// ```
 /// use remat::nn::{DenseNet, densenet};
@@ -102,14 +103,14 @@ pub fn densenet(
         .then("classifier", Linear::new(runtime, width, classes)?))
 }
 
-/// Transition between blocks: half the channels, and half the height and width.
+/// Transition between blocks, which halves the number of channels, the height and the width.
 fn transition(runtime: &Runtime, width: usize) -> Result<Sequential, Error> {
     Ok(Sequential::new()
         .then("norm", BatchNorm2d::new(runtime, width)?)
         .then_fn("relu", Tensor::relu)
         .then("conv", Conv2d::new(runtime, width, width / 2, 1, 1)?)
         .then_fn("pool", |x| {
-            // A dimension of one pixel is not halved.
+            // A height or width of one pixel is not halved.
             let kernel = [2, 3].map(|axis| x.shape()[axis].min(2));
             x.avg_pool2d(Pool2d { kernel, stride: kernel, padding: [0, 0] })
         }))
@@ -123,7 +124,7 @@ struct DenseLayer {
 }
 
 impl DenseLayer {
-    /// Channels of the bottleneck, for each added channel.
+    /// Number of channels of the bottleneck, divided by the number of channels that the layer adds.
     const BOTTLENECK: usize = 4;
 
     fn new(runtime: &Runtime, width: usize, growth: usize) -> Result<Self, Error> {

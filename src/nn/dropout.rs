@@ -2,9 +2,10 @@ use super::{Mode, Module, State};
 use crate::error::Error;
 use crate::ops::Tensor;
 
-/// Dropout: in training, zeroes each element with a probability, and scales the other elements up.
-/// In inference, the layer is the identity. The runtime's seed decides which elements are zeroed.
-/// Recomputing the op zeroes the same elements.
+/// Dropout. In training, the layer zeroes each element with a given probability, and scales the
+/// remaining elements up. In inference, the layer returns its input. The runtime's seed decides
+/// which elements are zeroed. If the runtime recomputes the op, the op zeroes the elements that it
+/// zeroed in its first run.
 ///
 /// ```
 /// use remat::nn::Dropout;
@@ -22,8 +23,8 @@ pub struct Dropout {
 }
 
 impl Dropout {
-    /// Makes a layer that zeroes an element with probability `p`. A `p` that is not between 0 and 1
-    /// is an error of the forward pass in training.
+    /// Makes a layer that zeroes an element with probability `p`. If `p` is not between 0 and 1,
+    /// the forward pass in training returns an error.
     ///
     /// ```
     /// use remat::nn::Dropout;

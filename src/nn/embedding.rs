@@ -3,7 +3,7 @@ use crate::error::Error;
 use crate::ops::Tensor;
 use crate::runtime::Runtime;
 
-/// A table with a learned vector for each integer below a limit.
+/// A table with one learned vector for each integer below `count`.
 ///
 /// ```
 /// use remat::nn::Embedding;
@@ -39,7 +39,7 @@ impl Embedding {
         Ok(Self { weight: runtime.normal(&[count, features], 0.0, 1.0)? })
     }
 
-    /// Makes a layer with these vectors, `[count, features]`.
+    /// Makes a layer from given vectors, `[count, features]`.
     ///
     /// ```
     /// use remat::nn::Embedding;

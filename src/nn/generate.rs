@@ -13,10 +13,10 @@ pub struct Sampling {
     pub length: usize,
     /// Maximum number of tokens that the network reads: the last `context` tokens of the text.
     pub context: usize,
-    /// Divisor of the logits: below 1, likely tokens are chosen more often. At 0, the likeliest
-    /// token is always chosen.
+    /// Divisor of the logits. The lower the temperature, the more often likely tokens are chosen.
+    /// At 0, the likeliest token is always chosen.
     pub temperature: f32,
-    /// Number of the likeliest tokens to choose from; `None` for all.
+    /// Number of the likeliest tokens from which the next token is chosen; `None` for all tokens.
     pub top_k: Option<usize>,
     /// Seed of the random numbers.
     pub seed: u64,
@@ -30,12 +30,13 @@ impl Default for Sampling {
     }
 }
 
-/// Continues a text by a network that computes logits `[n, t, vocabulary]` for texts `[n, t]`, such
-/// as a [`gpt`](super::gpt). Each token is drawn with the probabilities that the network computes
-/// for the next token of the text so far. `told` is called with each token, and may end the text.
+/// Continues a text with a network, such as a [`gpt`](super::gpt), that computes logits `[n, t,
+/// vocabulary]` for texts `[n, t]`. Each new token is drawn with the probabilities that the network
+/// computes for it from the text so far. The function calls `told` with each new token, and `told`
+/// may end the text.
 ///
-/// Random numbers come from Philox4x32-10, with the seed and the number of the token as key and
-/// counter. The same network, prompt and sampling therefore give the same text.
+/// Random numbers come from Philox4x32-10: the key is the seed, and the counter is the number of
+/// the token. A second call with equal network, prompt and sampling therefore gives the same text.
 ///
 /// ```
 /// use remat::nn::{Gpt, Sampling, generate, gpt};
@@ -137,8 +138,8 @@ impl Sampling {
             left -= weight(token);
             left < 0.0
         });
-        // Because of rounding, the probabilities may add up to less than `number`. Then take the
-        // last token.
+        // Because of rounding, the probabilities may add up to less than `number`. If they do, take
+        // the last token.
         found.or(order.last()).copied()
     }
 }

@@ -21,12 +21,12 @@ pub struct Gpt {
     pub context: usize,
     /// Number of blocks.
     pub layers: usize,
-    /// Features of a token.
+    /// Number of features that represent a token.
     pub width: usize,
-    /// Number of heads of each block; it must divide the width.
+    /// Number of attention heads of each block. The number must divide the width.
     pub heads: usize,
-    /// Probability that an element is zeroed in training. Dropout applies to the embeddings, and to
-    /// the results that blocks add to them.
+    /// Probability that dropout zeroes an element in training. Dropout applies to the embeddings,
+    /// and to each result that a block adds to the embeddings.
     pub dropout: f32,
 }
 
@@ -53,14 +53,14 @@ pub struct LanguageModel {
     dropout: Dropout,
     blocks: Vec<TransformerBlock>,
     norm: LayerNorm,
-    /// Type in which activations are stored.
+    /// Element type in which activations are stored.
     storage: DType,
 }
 
-/// A GPT for texts `[n, t]` of integers, with logits `[n, t, vocabulary]`: the logits at a token
-/// depend only on this token and earlier tokens. Parameters have the names, shapes and initial
-/// distributions of GPT-2 in the transformers library. The matrix of embeddings is also the weight
-/// of the output layer; its only name is `wte.weight`.
+/// A GPT that maps texts `[n, t]` of integers to logits `[n, t, vocabulary]`. The logits at a token
+/// depend only on that token and earlier tokens. Parameters have the names, shapes and initial
+/// distributions of GPT-2 in the transformers library. The matrix of token embeddings, named
+/// `wte.weight`, is also the weight of the output layer.
 ///
 /// ```
 /// use remat::nn::{Gpt, Mode, Module as _, gpt};

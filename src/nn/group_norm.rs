@@ -26,7 +26,7 @@ pub struct GroupNorm {
 }
 
 impl GroupNorm {
-    /// Default for the number added to the variance, as in PyTorch.
+    /// Default of the small number that is added to the variance, as in PyTorch.
     pub const EPS: f32 = 1e-5;
 
     /// Makes a layer with scale 1 and shift 0, for `groups` groups of channels.
@@ -42,7 +42,7 @@ impl GroupNorm {
         })
     }
 
-    /// Sets the number added to the variance.
+    /// Sets the small number that is added to the variance.
     ///
     /// ```
     /// use remat::nn::GroupNorm;

@@ -9,7 +9,7 @@ use crate::runtime::Runtime;
 const LEAST: usize = 75;
 
 /// Inception-v4 (Szegedy et al., AAAI 2017) for images `[n, channels, h, w]` of at least 75x75
-/// pixels; the paper has 299x299. The first convolution has `width` channels, 32 in the paper. The
+/// pixels; the paper uses 299x299. The first convolution has `width` channels, 32 in the paper. The
 /// other convolutions have the paper's numbers of channels, times `width / 32`, rounded up.
 /// Parameters have the names of timm's `inception_v4`.
 ///
@@ -91,13 +91,13 @@ impl Module for Net {
     }
 }
 
-/// Paths with the same input, whose outputs are concatenated.
+/// Paths that all read one input, and whose outputs are concatenated.
 struct Branches(Vec<Branch>);
 
 struct Branch {
     path: Sequential,
-    /// Modules that read the path's output; their results are concatenated. Empty if the path's
-    /// output is the result.
+    /// Modules that read the path's output, and whose results are concatenated. If the list is
+    /// empty, the path's output is the result.
     ends: Vec<Sequential>,
 }
 
@@ -130,8 +130,8 @@ impl Branches {
     }
 }
 
-/// A convolution. `outputs` is the number of channels in a network whose first convolution has 32
-/// channels.
+/// Sizes of a convolution. `outputs` is the number of output channels in the paper's network, whose
+/// first convolution has 32 channels.
 #[derive(Clone, Copy)]
 struct Conv {
     outputs: usize,
@@ -141,7 +141,7 @@ struct Conv {
 }
 
 impl Conv {
-    /// A convolution of single pixels.
+    /// A 1x1 convolution.
     const PIXEL: Self = Self { outputs: 0, kernel: [1, 1], stride: 1, padding: [0, 0] };
     /// A 3x3 convolution with stride 2, without padding.
     const STRIDED: Self = Self { kernel: [3, 3], stride: 2, ..Self::PIXEL };
@@ -171,12 +171,13 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// Number of channels in this network, where the paper has `channels`.
+    /// Number of channels that this network has in place of the paper's `channels`.
     const fn scaled(&self, channels: usize) -> usize {
         (channels * self.width).div_ceil(32)
     }
 
-    /// A convolution with batch norm and relu; `inputs` is the actual number of channels.
+    /// A convolution with batch norm and relu. `inputs` is the actual number of input channels,
+    /// after scaling by the width.
     fn basic(&self, inputs: usize, of: Conv) -> Result<Sequential, Error> {
         let outputs = self.scaled(of.outputs);
         let conv = ops::Conv2d::new([of.stride; 2], of.padding);
@@ -186,7 +187,8 @@ impl Builder<'_> {
             .then_fn("relu", Tensor::relu))
     }
 
-    /// A block of one convolution; `channels` is the actual number of channels.
+    /// A block of one convolution. `channels` is the actual number of input channels, after scaling
+    /// by the width.
     fn one(&self, channels: usize, of: Conv) -> Result<Branches, Error> {
         Ok(Branches(vec![Branch { path: self.basic(channels, of)?, ends: Vec::new() }]))
     }
@@ -211,7 +213,7 @@ impl Builder<'_> {
         Ok(Branch { path, ends: Vec::new() })
     }
 
-    /// The mean of 3x3 neighbours, and then a convolution.
+    /// Average pooling over 3x3 pixels, and then a convolution.
     fn pooled(&self, name: &str, inputs: usize, conv: Conv) -> Result<Branch, Error> {
         let path = Sequential::new()
             .then_fn("pool", |x| {
@@ -221,7 +223,7 @@ impl Builder<'_> {
         Ok(Branch { path, ends: Vec::new() })
     }
 
-    /// The maximum of 3x3 neighbours, at half the size.
+    /// Max pooling over 3x3 pixels with stride 2.
     fn largest() -> Branch {
         let path = Sequential::new().then_fn("pool", |x| {
             x.max_pool2d(Pool2d { kernel: [3, 3], stride: [2, 2], padding: [0, 0] })

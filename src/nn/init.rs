@@ -1,14 +1,15 @@
-//! Initial weights, under their usual names.
+//! Functions that draw initial weights, under their usual names, such as `kaiming_normal`.
 //!
-//! A shape is the shape of a layer's weight: `[outputs, inputs]`, followed by the dimensions of a
-//! kernel if there is one. The fan-in is the number of inputs times the size of the kernel. The
-//! fan-out is the number of outputs times the size of the kernel.
+//! Each function takes the shape of a layer's weight: `[outputs, inputs]`, followed by the
+//! dimensions of the kernel if the layer has one. The fan-in is the number of inputs times the size
+//! of the kernel. The fan-out is the number of outputs times the size of the kernel.
 
 use crate::error::Error;
 use crate::ops::{Distribution, Tensor};
 use crate::runtime::Runtime;
 
-/// Fan by which initial weights are scaled, so that a layer preserves the variance.
+/// Choice of the fan-in or the fan-out to scale initial weights, so that a layer preserves
+/// variance.
 ///
 /// ```
 /// use remat::nn::init::{self, Fan};
@@ -122,8 +123,8 @@ pub fn normal(runtime: &Runtime, shape: &[usize], mean: f32, std: f32) -> Result
     runtime.normal(shape, mean, std)
 }
 
-/// Gaussian elements with mean 0, limited to two standard deviations. `std` is the standard
-/// deviation before the limit.
+/// Gaussian elements with mean 0, truncated at two standard deviations. `std` is the standard
+/// deviation before the truncation.
 ///
 /// ```
 /// use remat::nn::init;
@@ -138,7 +139,8 @@ pub fn normal(runtime: &Runtime, shape: &[usize], mean: f32, std: f32) -> Result
 /// # Errors
 /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes, or `std` is negative.
 pub fn trunc_normal(runtime: &Runtime, shape: &[usize], std: f32) -> Result<Tensor, Error> {
-    // Draw quantiles within two standard deviations, and apply the inverse of the error function.
+    // Draw quantiles within two standard deviations, and map them to a Gaussian by the inverse of
+    // the error function.
     let bound = 0.954_499_7;
     let quantiles = uniform(runtime, shape, -bound, bound)?;
     let z = erf_inv(&quantiles)?.affine(std * std::f32::consts::SQRT_2, 0.0)?;
@@ -259,8 +261,7 @@ impl Fan {
     }
 }
 
-/// A bias of `size` elements for a layer with this weight, drawn uniformly from `±1 / sqrt(fan)`,
-/// as in PyTorch.
+/// A bias of `size` elements for a layer, drawn uniformly from `±1 / sqrt(fan)`, as in PyTorch.
 pub(super) fn bias_of(
     runtime: &Runtime,
     weight: &Tensor,

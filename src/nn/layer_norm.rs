@@ -23,7 +23,7 @@ pub struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// Default for the number added to the variance, as in PyTorch.
+    /// Default of the small number that is added to the variance, as in PyTorch.
     pub const EPS: f32 = 1e-5;
 
     /// Makes a layer with scale 1 and shift 0, for rows of `features` elements.
@@ -49,7 +49,7 @@ impl LayerNorm {
         })
     }
 
-    /// Sets the number added to the variance.
+    /// Sets the small number that is added to the variance.
     #[must_use]
     pub fn eps(mut self, eps: f32) -> Self {
         self.eps = eps;

@@ -1,4 +1,5 @@
-//! Recurrent layers: cells that compute one step, and layers that unroll cells over sequences.
+//! Recurrent layers: cells that compute one step, and layers that apply cells to every step of a
+//! sequence.
 
 mod gru;
 mod lstm;
@@ -15,7 +16,7 @@ use crate::runtime::Runtime;
 use std::marker::PhantomData;
 
 /// Weights of a cell. The value of each gate is the input times `weight_ih`, plus the memory times
-/// `weight_hh`, plus biases.
+/// `weight_hh`, plus the biases.
 #[derive(Debug)]
 pub struct Weights {
     /// `[gates * hidden, inputs]`
@@ -23,7 +24,7 @@ pub struct Weights {
     /// `[gates * hidden, hidden]`
     weight_hh: Tensor,
     /// Two biases of `[gates * hidden]` each, as in PyTorch. For most gates, a single bias would
-    /// suffice.
+    /// suffice, because the two biases are added.
     bias_ih: Tensor,
     bias_hh: Tensor,
 }
@@ -67,7 +68,8 @@ impl Weights {
     }
 
     /// Multiplies an input by its weights: `x [n, inputs]` to `[n, gates * hidden]`, without bias.
-    /// Adding the bias here would need memory for a second tensor of this size.
+    /// The bias is added later, because adding it here would need memory for a second tensor `[n,
+    /// gates * hidden]`.
     fn of_input(&self, x: &Tensor) -> Result<Tensor, Error> {
         x.matmul(&self.weight_ih.t()?)
     }
@@ -81,7 +83,8 @@ impl Weights {
         of_input.reshape(&[n, t, rows])
     }
 
-    /// Multiplies a memory by its weights: `h [n, hidden]` to `[n, gates * hidden]`, without bias.
+    /// Multiplies the memory of a cell by its weights: `h [n, hidden]` to `[n, gates * hidden]`,
+    /// without bias.
     fn of_hidden(&self, h: &Tensor) -> Result<Tensor, Error> {
         h.matmul(&self.weight_hh.t()?)
     }
@@ -117,7 +120,7 @@ pub trait Gates: Send {
     /// Memory of a cell between steps.
     type Memory: Clone;
 
-    /// Bias of each step, computed once for a sequence.
+    /// Bias that is added at each step. Callers compute the bias once for a sequence.
     fn bias(weights: &Weights) -> Result<Tensor, Error>;
 
     /// Runs the steps of a sequence. `of_input` is the result of [`Weights::of_inputs`],
@@ -136,7 +139,7 @@ pub trait Gates: Send {
 }
 
 /// A cell that computes one step: a [`GruCell`] or an [`LstmCell`]. As a [`Module`], a cell
-/// computes one step from a memory of zeros: it maps `x [n, inputs]` to the new memory `h'`.
+/// computes one step from a memory of zeros, and maps `x [n, inputs]` to the new memory `h'`.
 ///
 /// ```
 /// use remat::nn::LstmCell;
@@ -178,9 +181,9 @@ impl<G: Gates> RecurrentCell<G> {
         Ok(Self { weights, gates: PhantomData })
     }
 
-    /// Makes a cell with these weights: `weight_ih [gates * hidden, inputs]`,
-    /// `weight_hh [gates * hidden, hidden]`, and `bias_ih` and `bias_hh` of `[gates * hidden]`. A
-    /// [`GruCell`] has 3 gates, an [`LstmCell`] has 4.
+    /// Makes a cell with the given weights: `weight_ih [gates * hidden, inputs]`, `weight_hh
+    /// [gates * hidden, hidden]`, and `bias_ih` and `bias_hh` of `[gates * hidden]`. A [`GruCell`]
+    /// has 3 gates, an [`LstmCell`] has 4.
     ///
     /// ```
     /// use remat::nn::GruCell;
@@ -209,8 +212,8 @@ impl<G: Gates> RecurrentCell<G> {
         Ok(Self { weights, gates: PhantomData })
     }
 
-    /// Computes a step for `x [n, inputs]` from the memory `before`, or from zeros. Returns the new
-    /// memory.
+    /// Computes a step for `x [n, inputs]` from the memory `before`, or from a memory of zeros if
+    /// `before` is `None`. Returns the new memory.
     ///
     /// ```
     /// use remat::nn::GruCell;
@@ -244,15 +247,15 @@ impl<G: Gates> Module for RecurrentCell<G> {
     }
 }
 
-/// Minimum number of rows in the product of a piece's inputs and the weights. The product has a row
-/// for each step of the piece and each entry of the batch.
+/// Minimum number of rows when the inputs of a piece of the sequence are multiplied by the weights.
+/// The matrix product has one row for each step of the piece and each entry of the batch.
 const ROWS: usize = 512;
 
-/// Smallest and largest number of steps of a piece.
+/// Smallest and largest number of steps of a piece of the sequence.
 const STEPS: [usize; 2] = [8, 64];
 
-/// Number of steps of a piece. Sequences are cut into pieces, and the values that a piece keeps for
-/// its gradient are evicted together.
+/// Number of steps of a piece of the sequence. Sequences are cut into pieces, so that the values
+/// that one piece keeps for its gradient can be evicted together.
 fn piece(n: usize, length: usize) -> usize {
     let steps = ROWS.div_ceil(n.max(1)).clamp(STEPS[0], STEPS[1]);
     length.div_ceil(length.div_ceil(steps))
@@ -304,7 +307,7 @@ impl<G: Gates> Recurrent<G> {
         Ok(Self((0..layers).map(of).collect::<Result<_, _>>()?))
     }
 
-    /// Makes layers of these cells; each layer reads the output of the previous layer.
+    /// Makes layers of the given cells. Each layer reads the output of the previous layer.
     ///
     /// ```
     /// use remat::nn::{Gru, GruCell};

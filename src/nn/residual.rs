@@ -3,11 +3,11 @@ use crate::error::Error;
 use crate::ops::Tensor;
 use crate::runtime::Runtime;
 
-/// `y = relu(body(x) + shortcut(x))` (He et al., CVPR 2016).
+/// Residual block: `y = relu(body(x) + shortcut(x))` (He et al., CVPR 2016).
 #[derive(Debug)]
 pub struct Residual {
     body: Sequential,
-    /// Shortcut; `None` is the identity.
+    /// Layers of the shortcut; `None` if the shortcut is the identity.
     shortcut: Option<Sequential>,
 }
 
@@ -79,7 +79,7 @@ impl Residual {
     }
 }
 
-/// A 1x1 convolution for the shortcut; `None` if the shape does not change.
+/// A 1x1 convolution for the shortcut; `None` if the block does not change the shape.
 fn projection(
     runtime: &Runtime,
     inputs: usize,

@@ -19,7 +19,7 @@ use crate::runtime::Runtime;
 pub enum ResNet {
     /// `6 * n + 2` layers in three stages of 16, 32 and 64 channels, for small images.
     Cifar {
-        /// Blocks of each stage: 3 for ResNet-20, 200 for ResNet-1202.
+        /// Number of blocks of each stage: 3 for ResNet-20, 200 for ResNet-1202.
         n: usize,
     },
     /// ResNet-18: basic blocks, four stages of 64 to 512 channels.
@@ -28,8 +28,8 @@ pub enum ResNet {
     R50,
 }
 
-/// Smallest height and width, in pixels, of images for which ResNet-18 and -50 have a 7x7 stem with
-/// pooling. For smaller images, they have a 3x3 stem.
+/// Smallest height and width, in pixels, of images for which ResNet-18 and ResNet-50 start with a
+/// 7x7 convolution and a pooling. For smaller images, the networks start with a 3x3 convolution.
 pub const LARGE_IMAGE: usize = 64;
 
 /// A residual network for images `[n, channels, size, size]`.

@@ -22,7 +22,7 @@ pub struct RmsNorm {
 }
 
 impl RmsNorm {
-    /// Default for the number added to the mean of squares, as in PyTorch.
+    /// Default of the small number that is added to the mean of squares, as in PyTorch.
     pub const EPS: f32 = f32::EPSILON;
 
     /// Makes a layer with scale 1, for rows of `features` elements.
@@ -33,7 +33,7 @@ impl RmsNorm {
         Ok(Self { gamma: runtime.ones(&[features])?, eps: Self::EPS })
     }
 
-    /// Sets the number added to the mean of squares.
+    /// Sets the small number that is added to the mean of squares.
     #[must_use]
     pub fn eps(mut self, eps: f32) -> Self {
         self.eps = eps;

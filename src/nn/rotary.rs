@@ -17,14 +17,15 @@ use crate::runtime::Runtime;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Rotary {
-    /// Cosines, `[positions, features / 2]`; the sines have the same shape.
+    /// Cosines of the angles, `[positions, features / 2]`. The sines have the shape of the cosines.
     cos: Tensor,
     sin: Tensor,
 }
 
 impl Rotary {
-    /// Makes tables for `positions` positions, and heads of `features` features. At position `p`,
-    /// pair `i` is rotated by `p * base^(-2 i / features)` radians; `base` is 10000 in the paper.
+    /// Makes tables for `positions` positions, and for attention heads of `features` features. At
+    /// position `p`, pair `i` is rotated by `p * base^(-2 i / features)` radians; `base` is 10000
+    /// in the paper.
     ///
     /// # Errors
     /// [`Error::Op`] if a tensor would have more than `isize::MAX` bytes.
@@ -62,7 +63,8 @@ impl Rotary {
     /// ```
     ///
     /// # Errors
-    /// If `x` has another number of features, or the tables have too few positions.
+    /// If `x` does not have the number of features that the tables were made for, or the tables
+    /// have too few positions.
     pub fn apply(&self, x: &Tensor, from: usize) -> Result<Tensor, Error> {
         let t = x.rank().checked_sub(2).map_or(0, |axis| x.shape()[axis]);
         let part = |table: &Tensor| table.slice(0, from..from.saturating_add(t));

@@ -2,7 +2,7 @@ use super::{Mode, Module, State, join};
 use crate::error::Error;
 use crate::ops::Tensor;
 
-/// A chain of modules, each of which reads the output of the previous one.
+/// A chain of modules. Each module reads the output of the previous module.
 ///
 /// ```
 /// use remat::nn::{Linear, Sequential};
@@ -23,7 +23,7 @@ pub struct Sequential {
 }
 
 impl Sequential {
-    /// An empty chain, which is the identity.
+    /// An empty chain, which returns its input.
     ///
     /// ```
     /// use remat::nn::Sequential;
@@ -80,7 +80,7 @@ impl Sequential {
     }
 }
 
-/// A function without state, as a module.
+/// A module made from a function without state.
 struct Function<F>(F);
 
 impl<F: Fn(&Tensor) -> Result<Tensor, Error> + Send> Module for Function<F> {

@@ -27,7 +27,8 @@ fn weights_begin_as_their_names_say() {
     let (fan_in, fan_out) = (40.0 * 15.0, 60.0 * 15.0);
     let both: f64 = fan_in + fan_out;
     let root = 2f64.sqrt();
-    // Expected standard deviation, and the largest distance from 0 if it is limited.
+    // Expected standard deviation of the elements, and the largest possible distance from 0 if
+    // there is a limit.
     let cases = [
         (init::xavier_uniform(&runtime, &shape, 1.5), 1.5 * (2.0 / both).sqrt(), Some(3f64.sqrt())),
         (init::xavier_normal(&runtime, &shape, 1.5), 1.5 * (2.0 / both).sqrt(), None),
@@ -43,7 +44,8 @@ fn weights_begin_as_their_names_say() {
         ),
         (init::normal(&runtime, &shape, 0.0, 0.5), 0.5, None),
         (init::uniform(&runtime, &shape, -2.0, 2.0), 2.0 / 3f64.sqrt(), Some(3f64.sqrt())),
-        // Limiting to two standard deviations reduces the standard deviation to .8796.
+        // The truncation at two standard deviations reduces the standard deviation to .8796 of its
+        // value.
         (init::trunc_normal(&runtime, &shape, 0.02), 0.02 * 0.879_626, Some(2.0 / 0.879_626)),
     ];
     for (i, (weight, std, farthest)) in cases.into_iter().enumerate() {
@@ -62,11 +64,11 @@ fn weights_begin_as_their_names_say() {
     assert_eq!(all(init::zeros(&runtime, &[2])), [0.0; 2]);
     assert_eq!(all(init::ones(&runtime, &[2])), [1.0; 2]);
     assert_eq!(all(init::constant(&runtime, &[2], 0.25)), [0.25; 2]);
-    // The fan of a bias is 1.
+    // The fan-in of a bias is 1.
     assert!(init::kaiming_uniform(&runtime, &[8], Fan::In, 1.0).is_ok());
 }
 
-/// Checks the share of elements within known quantiles.
+/// Checks which share of the elements lies within known quantiles.
 #[test]
 fn truncated_normals_have_the_right_shape() {
     let runtime = start();
@@ -142,7 +144,8 @@ fn embeddings_are_rows_and_get_gradients_of_their_uses() {
     assert_eq!(error, "embedding: weight is f32[] of rank 0, expected rank 2");
 }
 
-/// Adding the same number to the positions of queries and keys does not change their products.
+/// If the positions of queries and keys all increase by one number, the products of queries and
+/// keys do not change.
 #[test]
 fn rotary_positions_are_relative() {
     let runtime = start();

@@ -5,9 +5,9 @@ use crate::error::Error;
 use crate::ops::Tensor;
 use crate::runtime::Runtime;
 
-/// A block of a transformer, `[n, t, width]` to the same shape. The block computes
-/// `y = x + attention(norm(x))`, and then `y + linear(gelu(linear(norm(y))))`, with `4 * width`
-/// features between the two linear layers. Parameters have the names of PyTorch's
+/// A block of a transformer, which maps `[n, t, width]` to `[n, t, width]`. The block computes `y =
+/// x + attention(norm(x))`, and then `y + linear(gelu(linear(norm(y))))`, with `4 * width` features
+/// between the two linear layers. Parameters have the names of PyTorch's
 /// `TransformerEncoderLayer(norm_first=True, activation="gelu")`.
 ///
 /// ```
@@ -29,13 +29,14 @@ pub struct TransformerBlock {
     style: &'static Style,
 }
 
-/// Names of a block's parameters, and the kind of GELU, as in the library that the block imitates.
+/// Choices that make a block equal to the block of another library: the names of the parameters,
+/// and the kind of GELU.
 #[derive(Debug)]
 pub(super) struct Style {
     attention: &'static str,
     norms: [&'static str; 2],
     mlp: [&'static str; 2],
-    /// Whether GELU is the approximation by tanh.
+    /// Whether the block uses the approximation of GELU by tanh.
     tanh: bool,
 }
 
@@ -96,9 +97,9 @@ impl TransformerBlock {
         })
     }
 
-    /// Makes a block of a GPT-2 with `layers` blocks. The block is causal, and its weights are
-    /// Gaussian with standard deviation 0.02. The last weights of the attention and of the MLP have
-    /// a standard deviation of `0.02 / sqrt(2 layers)`.
+    /// Makes one block of a GPT-2 that has `layers` blocks. The block is causal, and its weights
+    /// are Gaussian with standard deviation 0.02. The last layer of the attention and the last
+    /// layer of the MLP have weights with standard deviation `0.02 / sqrt(2 layers)`.
     pub(super) fn gpt2(
         runtime: &Runtime,
         width: usize,
@@ -134,7 +135,7 @@ impl TransformerBlock {
         })
     }
 
-    /// Hides later rows: a row depends on itself and earlier rows only.
+    /// Masks later rows: row `i` of the result depends only on the rows `0..=i` of the input.
     #[must_use]
     pub fn causal(mut self) -> Self {
         self.attention = self.attention.causal();
@@ -161,8 +162,8 @@ impl TransformerBlock {
         self
     }
 
-    /// Sets the probability that, in training, an element of a result is zeroed before the result
-    /// is added to the rows.
+    /// Sets the probability of dropout in training. Dropout applies to the results of the attention
+    /// and of the MLP, before they are added to the rows.
     #[must_use]
     pub fn dropout(mut self, p: f32) -> Self {
         self.attention = self.attention.dropout(p);
@@ -172,7 +173,7 @@ impl TransformerBlock {
 }
 
 impl Module for TransformerBlock {
-    /// Maps `[n, t, width]` to the same shape.
+    /// Maps `[n, t, width]` to `[n, t, width]`.
     fn forward(&mut self, x: &Tensor, mode: Mode) -> Result<Tensor, Error> {
         let [first, second] = &mut self.norms;
         let normal = first.forward(x, mode)?;

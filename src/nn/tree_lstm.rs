@@ -15,8 +15,8 @@ use crate::runtime::Runtime;
 /// h = sigmoid(o) tanh(c)
 /// ```
 ///
-/// The ops depend on the shape of the tree. All trees of a batch have the same shape, but different
-/// tokens.
+/// The sequence of ops depends on the shape of the tree. All trees of a batch have one shape, but
+/// different tokens.
 ///
 /// ```
 /// use remat::data::Trees;
@@ -51,11 +51,11 @@ pub struct TreeLstm {
 pub struct TreeLstmSize {
     /// Number of different tokens.
     pub vocabulary: usize,
-    /// Features of a token.
+    /// Number of features that represent a token.
     pub width: usize,
-    /// Units of a cell.
+    /// Number of units of a cell.
     pub hidden: usize,
-    /// Classes of trees.
+    /// Number of classes of trees.
     pub classes: usize,
 }
 
@@ -84,7 +84,8 @@ impl TreeLstm {
         })
     }
 
-    /// Computes logits `[n, classes]` for `n` trees of this shape with tokens `[nodes, n]`.
+    /// Computes logits `[n, classes]` for `n` trees that all have the shape of `tree`, with tokens
+    /// `[nodes, n]`.
     ///
     /// ```
     /// use remat::data::Tree;
@@ -116,7 +117,7 @@ impl TreeLstm {
         let tokens = tokens.split(1, 0)?;
         let mut cells: Vec<Option<Cell>> = vec![None; nodes];
         for node in 0..nodes {
-            // Only the parent reads a cell, so take the cells out.
+            // Only the parent reads the memory of a cell, so take the memories of the children out.
             let children: Vec<Cell> =
                 tree.children(node).iter().filter_map(|&child| cells[child].take()).collect();
             let x = self.embedding.forward(&tokens[node].reshape(&[n])?, mode)?;

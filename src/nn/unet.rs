@@ -35,15 +35,15 @@ pub enum Upsampling {
 
 impl Default for UNet {
     /// Sizes of the paper. In contrast to the paper, convolutions are padded, so that images keep
-    /// their size, and followed by batch norms.
+    /// their size, and a batch norm follows each convolution.
     fn default() -> Self {
         Self { width: 64, depth: 4, up: Upsampling::Transposed }
     }
 }
 
 /// A U-Net that maps images `[n, channels, h, w]` to `[n, classes, h, w]`. Convolutions are padded,
-/// and followed by batch norms. Parameters have the names of the usual implementation in PyTorch
-/// (milesial/Pytorch-UNet). Images may be of any size that can be halved `depth` times.
+/// and a batch norm follows each convolution. Parameters have the names of the usual implementation
+/// in PyTorch (milesial/Pytorch-UNet). Images may be of any size that can be halved `depth` times.
 ///
 /// ```
 /// use remat::nn::{UNet, Upsampling, unet};
@@ -84,7 +84,8 @@ pub fn unet(
         let outputs = if i == 1 { width } else { inputs / 2 / factor };
         ups.push(Up::new(runtime, inputs, outputs, up)?);
     }
-    // PyTorch's initial weights. Scaling by the fan-out is not useful, because no layer follows.
+    // Draw the last layer's weights as PyTorch does. A scale by the fan-out would have no use,
+    // because no layer follows.
     let bound = 1.0 / (width as f32).sqrt();
     let last = runtime.uniform(&[classes, width, 1, 1], -bound..bound)?;
     Ok(Net {
@@ -100,7 +101,7 @@ struct Net {
     inc: Sequential,
     /// Convolutions after each halving, one module for each halving.
     down: Vec<Sequential>,
-    /// Steps from each level to the level above, the deepest first.
+    /// Parts that go from each level to the level above, the deepest level first.
     up: Vec<Up>,
     outc: Conv2d,
 }
@@ -142,8 +143,8 @@ impl Module for Net {
     }
 }
 
-/// A step from one level to the level above: doubles the image size, and appends the activations
-/// that the level above had before the halving.
+/// Part that goes from one level to the level above. The part doubles the image size, and appends
+/// the activations that the level above had before the halving.
 struct Up {
     /// Layer that doubles the size; `None` for bilinear interpolation.
     up: Option<ConvTranspose2d>,
@@ -176,7 +177,8 @@ impl Up {
                 x.upsample_bilinear([2 * h, 2 * w], true)?
             }
         };
-        // If a side was odd, the halving lost a row or column.
+        // If the height or width was odd before the halving, the halving dropped a row or column.
+        // Add a row or column of zeros.
         for axis in [2, 3] {
             let missing = level.shape()[axis] - y.shape()[axis];
             if missing > 0 {

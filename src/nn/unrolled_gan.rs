@@ -10,9 +10,9 @@ use crate::runtime::Runtime;
 pub struct UnrolledGanSize {
     /// Number of random numbers from which the generator makes an example: 256 in the paper.
     pub latent: usize,
-    /// Units of each of the two hidden layers of both networks: 128 in the paper.
+    /// Number of units of each of the two hidden layers of both networks: 128 in the paper.
     pub hidden: usize,
-    /// Numbers in an example: 2 for points in a plane.
+    /// Count of numbers in an example: 2 for points in a plane.
     pub outputs: usize,
     /// Number of unrolled steps of the discriminator: 0 to 10 in the paper. With 0, the network is
     /// a plain GAN.
@@ -22,7 +22,7 @@ pub struct UnrolledGanSize {
 }
 
 impl Default for UnrolledGanSize {
-    /// Sizes of the paper's experiment with points in a plane, with 5 steps.
+    /// Sizes of the paper's experiment with points in a plane, with 5 unrolled steps.
     fn default() -> Self {
         Self { latent: 256, hidden: 128, outputs: 2, unroll: 5, rate: 0.1 }
     }
@@ -30,10 +30,10 @@ impl Default for UnrolledGanSize {
 
 /// A generative adversarial network whose generator learns through `unroll` steps of the
 /// discriminator (Metz et al., ICLR 2017). The generator's loss is computed by the discriminator
-/// after `unroll` steps of gradient descent. The gradient is backpropagated through these steps, so
-/// gradients of gradients are computed.
+/// after `unroll` steps of gradient descent. The gradient is backpropagated through the unrolled
+/// steps, so gradients of gradients are computed.
 ///
-/// As a [`Module`], the network is the generator: `z [n, latent]` to `[n, outputs]`.
+/// As a [`Module`], the network is the generator, which maps `z [n, latent]` to `[n, outputs]`.
 ///
 /// ```
 /// use remat::nn::{UnrolledGan, UnrolledGanSize};
@@ -59,14 +59,15 @@ pub struct UnrolledGan {
     rate: f32,
 }
 
-/// Losses of a step of an [`UnrolledGan`].
+/// Losses of one training step of an [`UnrolledGan`].
 #[derive(Clone, Debug)]
 pub struct GanLoss {
-    /// Sum to minimize. The discriminator gets the gradient of its own loss, and the generator gets
-    /// the gradient of the generator's loss.
+    /// Sum of the two losses, to be minimized. The gradient of the sum with respect to the
+    /// discriminator's parameters is the gradient of the discriminator's loss. The gradient with
+    /// respect to the generator's parameters is the gradient of the generator's loss.
     pub total: Tensor,
-    /// Loss of the discriminator before the unrolled steps. It is `2 ln 2` if the discriminator
-    /// cannot distinguish real from generated examples.
+    /// Loss of the discriminator before the unrolled steps. The loss is `2 ln 2` if the
+    /// discriminator cannot distinguish real from generated examples.
     pub discriminator: Tensor,
     /// Loss of the generator: the negated loss of the discriminator after the unrolled steps.
     pub generator: Tensor,
@@ -103,8 +104,8 @@ impl UnrolledGan {
         })
     }
 
-    /// Computes the losses of a step, for real examples `[n, outputs]` and `z [n, latent]`. The
-    /// tape must watch this network.
+    /// Computes the losses of a training step, for real examples `[n, outputs]` and random numbers
+    /// `z [n, latent]`. The tape must watch this network.
     ///
     /// ```
     /// use remat::nn::{UnrolledGan, UnrolledGanSize};
@@ -164,8 +165,8 @@ impl UnrolledGan {
     }
 }
 
-/// Loss of a discriminator with these weights and biases: the binary cross-entropies of real and of
-/// generated examples.
+/// Loss of a discriminator with given weights and biases: the sum of the binary cross-entropies of
+/// real and of generated examples.
 fn mistakes(weights: &[Tensor], real: &Tensor, made: &Tensor) -> Result<Tensor, Error> {
     let logits = |x: &Tensor| -> Result<Tensor, Error> {
         let mut y = x.clone();

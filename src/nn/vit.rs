@@ -11,18 +11,19 @@ use crate::runtime::Runtime;
 pub struct Vit {
     /// Channels, height and width of images.
     pub image: [usize; 3],
-    /// Height and width of a patch in pixels; must divide the image's height and width.
+    /// Height and width of a square patch, in pixels. The number must divide the height and the
+    /// width of the image.
     pub patch: usize,
     /// Number of blocks.
     pub layers: usize,
-    /// Features of a patch.
+    /// Number of features that represent a patch.
     pub width: usize,
-    /// Number of heads of each block; it must divide the width.
+    /// Number of attention heads of each block. The number must divide the width.
     pub heads: usize,
-    /// Classes of images.
+    /// Number of classes of images.
     pub classes: usize,
-    /// Probability that an element is zeroed in training. Dropout applies to the embeddings, and to
-    /// the results that blocks add to them.
+    /// Probability that dropout zeroes an element in training. Dropout applies to the embeddings,
+    /// and to each result that a block adds to the embeddings.
     pub dropout: f32,
 }
 
@@ -35,8 +36,8 @@ pub struct VisionTransformer {
     patches: Tensor,
     /// `[width]`
     bias: Tensor,
-    /// Class token `[1, 1, width]`, the row before the rows of the patches. The logits are computed
-    /// from this row's result.
+    /// Class token `[1, 1, width]`: a row that is put before the rows of the patches. The network
+    /// computes the logits from the output of this row.
     class: Tensor,
     /// `[1, 1 + patches, width]`
     positions: Tensor,
@@ -47,8 +48,8 @@ pub struct VisionTransformer {
 }
 
 /// A vision transformer that maps images `[n, channels, height, width]` to `[n, classes]`.
-/// Parameters have the names and initial distributions of torchvision's `VisionTransformer`. Only
-/// the weights of the head differ: they are Gaussian with standard deviation 0.02, not 0.
+/// Parameters have the names and initial distributions of torchvision's `VisionTransformer`. The
+/// weights of the last layer are Gaussian with standard deviation 0.02; in torchvision, they are 0.
 ///
 /// ```
 /// use remat::nn::{Vit, vit};
@@ -124,7 +125,7 @@ impl Module for VisionTransformer {
         for block in &mut self.blocks {
             y = block.forward(&y, mode)?;
         }
-        // The classes are computed from the first row only.
+        // The logits are computed from the first row only, which is the class token.
         let first = y.slice(1, 0..1)?.contiguous()?.reshape(&[n, features])?;
         self.head.forward(&self.norm.forward(&first, mode)?)
     }

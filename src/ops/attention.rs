@@ -1,5 +1,5 @@
-//! Scaled dot-product attention and its gradient, tile by tile. The whole matrix of probabilities
-//! is never in memory at once (Dao et al., "FlashAttention", NeurIPS 2022).
+//! Scaled dot-product attention and its gradient, computed tile by tile. The whole matrix of
+//! attention probabilities is never in memory at once (Dao et al., "FlashAttention", NeurIPS 2022).
 
 mod cpu;
 #[cfg(feature = "cuda")]
@@ -32,8 +32,8 @@ use shape::Shape;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Attention {
-    /// Whether query `i` sees only the keys `0..=i`. Queries and keys are both counted from the
-    /// first, also if their numbers differ, as with PyTorch's `is_causal`.
+    /// Whether query `i` sees only the keys `0..=i`. As with PyTorch's `is_causal`, both queries
+    /// and keys are counted from the first, even if their numbers differ.
     pub causal: bool,
     /// Factor in the scores `scale * q k^T`; `None` for `1 / sqrt(d)`.
     #[cfg_attr(
@@ -64,8 +64,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Op`] if the operands are not floats of these shapes, or the scale is not finite. If
-    /// `d` is more than 256, the op fails when it runs on a GPU.
+    /// [`Error::Op`] if the operands are not floats of the shapes above, or the scale is not
+    /// finite. If `d` is more than 256, the op fails when it runs on a GPU.
     pub fn attention(&self, keys: &Self, values: &Self, op: Attention) -> Result<Self, Error> {
         Ok(Self::call(op, &[self, keys, values])?.swap_remove(0))
     }
@@ -95,8 +95,8 @@ impl Definition for Attention {
 
     fn flops(&self, inputs: &[Layout], _outputs: &[Layout]) -> f64 {
         let shape = Shape::of(*self, inputs);
-        // Two matrix products, and for each score an exponential, a multiplication, a comparison, a
-        // subtraction and an addition.
+        // Flops: two matrix products, and for each score an exponential, a multiplication, a
+        // comparison, a subtraction and an addition.
         shape.scores() * (4.0 * shape.d as f64 + TRANSCENDENTAL + 4.0)
     }
 

@@ -6,22 +6,22 @@ use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-/// Text that stands for the attributes of an op without attributes.
+/// Text for an op that has no attributes.
 const NONE: &str = "{}";
 
-/// Attributes of `op`. If serde does not write the op as an object (a unit struct or an enum
-/// variant), the name of the op says everything, and the text is [`NONE`].
+/// Attributes of `op`. If serde does not write the op as an object (a unit struct or a unit variant
+/// of an enum), the op has no attributes besides its name, and the text is [`NONE`].
 pub(super) fn text(op: &impl Serialize) -> String {
     let text = serde_json::to_string(op).expect("plain fields");
     if is_object(&text) { text } else { NONE.to_owned() }
 }
 
-/// Makes an op from its attributes as text; the op has the same name as `like`.
+/// Makes an op from its attributes as text; the op has the name of `like`.
 pub(super) fn parse<O: Registered + Clone + Serialize + DeserializeOwned>(
     like: &O,
     attributes: &str,
 ) -> Result<O, Fault> {
-    // Reject a list: serde would accept a list for a struct.
+    // Reject a list of values, because serde would accept a list in place of an object.
     if !is_object(attributes) {
         return Err("not a JSON object".to_owned());
     }
@@ -95,7 +95,7 @@ pub mod float {
     /// Returns the f64 with the shortest digits that identify the f32 `x`, such as `0.1` for
     /// `0.1_f32`. A reader parses the digits to an f64, which may be off by a few epsilons, and
     /// rounds the f64 to an f32. Digits near the middle between two f32 may be rounded to the wrong
-    /// f32. In this case, the function returns `x` itself as an f64.
+    /// f32. For such an `x`, the function returns `x` itself as an f64.
     fn digits(x: f32) -> f64 {
         const OFF: f64 = 4.0 * f64::EPSILON;
         let short: f64 = format!("{x:e}").parse().expect("a number");
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn floats_come_back_to_the_bit() {
-        // The shortest digits of this f32, read as an f64, are halfway to the next f32.
+        // Read as an f64, the shortest digits of the f32 below lie halfway between two f32.
         let x = f32::from_bits(0x15ae_43fd);
         assert_eq!(x, 7.038531e-26);
         assert_ne!(7.038531e-26_f64 as f32, x);

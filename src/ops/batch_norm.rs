@@ -1,5 +1,5 @@
-//! Batch normalization and its gradient. The statistics are computed from the batch, or are inputs
-//! of the op.
+//! Batch normalization and its gradient. In training, the op computes the statistics from the
+//! batch; in inference, the statistics are inputs of the op.
 
 mod cpu;
 #[cfg(feature = "cuda")]
@@ -45,9 +45,9 @@ pub struct BatchNormParameters<'a> {
     pub gamma: &'a Tensor,
     /// Terms added after the multiplication by `gamma`.
     pub beta: &'a Tensor,
-    /// Running means of the batches so far.
+    /// Running mean of each channel over the batches so far.
     pub running_mean: &'a Tensor,
-    /// Running variances of the batches so far.
+    /// Running variance of each channel over the batches so far.
     pub running_var: &'a Tensor,
 }
 
@@ -67,7 +67,8 @@ fn channels(x: &Layout, roles: &[&str], vectors: &[Layout]) -> Result<usize, Fau
     Ok(c)
 }
 
-/// Sizes of `x` as `[n, c, inner]`, for the CPU kernels.
+/// Sizes of `x` for the CPU kernels, with all dimensions after the channels merged: `[n, c,
+/// inner]`.
 fn seen(x: &Layout) -> cpu::Channels {
     let shape = x.shape();
     cpu::Channels { n: shape[0], c: shape[1], inner: shape[2..].iter().product() }

@@ -1,16 +1,16 @@
-//! Tensors of `bf16`. A `bf16` tensor has half the bytes of an f32 tensor; ops compute in f32.
-//!
-//! An op whose floats may be [`DType::BF16`] declares how it can be cut into pieces.
-//! [`Definition::cuts`](super::definition::Definition::cuts) returns the declaration, [`Cuts`]. For
-//! each operand, [`Cuts`] names the dimension along which the operand is cut, or says that each
-//! piece needs the whole operand. The kernels of the op compute in f32 only, and run on one piece
-//! after another. Before a piece runs, its inputs are widened to f32 in the workspace. After the
-//! piece has run, its outputs are rounded to `bf16`. Pieces are small compared to the tensors, so
-//! the workspace is smaller than the memory that `bf16` saves. The cuts of an op depend on shapes
-//! alone, so every run gives the same bits.
-//!
-//! Operands of `bf16` and f32 may be mixed: activations are `bf16`, parameters and statistics are
+//! Tensors of `bf16`, which have half the bytes of f32 tensors. Ops on `bf16` tensors compute in
 //! f32.
+//!
+//! An op that accepts [`DType::BF16`] declares how it can be cut into pieces:
+//! [`Definition::cuts`](super::definition::Definition::cuts) returns [`Cuts`]. For each operand,
+//! [`Cuts`] names the dimension along which the operand is cut, or says that each piece needs the
+//! whole operand. The kernels of the op compute in f32 only, and run on one piece after another.
+//! Before a piece runs, its inputs are widened to f32 in the workspace. After the piece has run,
+//! its outputs are rounded to `bf16`. Pieces are small compared with the tensors, so the workspace
+//! is smaller than the memory that `bf16` saves. The cuts of an op depend only on shapes, so every
+//! run gives the same bits.
+//!
+//! One op may have both `bf16` and f32 operands, such as `bf16` activations and f32 parameters.
 
 mod cast;
 mod cpu;
@@ -31,24 +31,24 @@ use crate::layout::{DType, Dims, Layout};
 use crate::op::Outputs;
 use smallvec::SmallVec;
 
-/// Type of tensors that are stored in half the bytes.
+/// Narrow type: a tensor of this type takes half the bytes of an f32 tensor.
 const NARROW: DType = DType::BF16;
 
-/// Parts of the operands that belong to one piece of an op.
+/// Description of how an op is cut into pieces: the part of each operand that belongs to a piece.
 #[derive(Clone, Debug)]
 pub(super) struct Cuts {
     /// Cut of each input.
     pub inputs: SmallVec<[Cut; 6]>,
-    /// Cut of each output. An output that is updated in place is cut like the input with the old
-    /// value.
+    /// Cut of each output. An output that is updated in place is cut like the input that holds its
+    /// old value.
     pub outputs: SmallVec<[Made; 3]>,
 }
 
 /// Part of an input that a piece reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cut {
-    /// A range of entries along this dimension. All operands that are cut have the same number of
-    /// entries.
+    /// A range of entries along the given dimension. All operands that are cut must have equally
+    /// many entries along their dimensions.
     Along(usize),
     /// The whole input.
     Whole,
@@ -62,11 +62,11 @@ pub(super) struct Made {
     narrow: bool,
 }
 
-/// How the results of the pieces make the output.
+/// How an output is made from the results of the pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
-    /// Each piece writes its range of entries along a dimension. With [`Cut::Whole`], the op runs
-    /// as one piece, which writes the whole output.
+    /// Each piece writes its own range of entries along a dimension. With [`Cut::Whole`], the op
+    /// runs as one piece, which writes the whole output.
     Part(Cut),
     /// The output is the sum of the results of all pieces.
     Sum,
@@ -89,7 +89,7 @@ impl Made {
         Self { how: How::Sum, narrow: false }
     }
 
-    /// A sum over all pieces that is rounded to `bf16` once.
+    /// A sum over all pieces that is rounded to `bf16` only once, after the last piece.
     pub const fn sum_of_activations() -> Self {
         Self { how: How::Sum, narrow: true }
     }
@@ -146,14 +146,14 @@ pub(super) fn is_narrow(layout: &Layout) -> bool {
     layout.dtype() == NARROW
 }
 
-/// Layout with f32 in place of `bf16`, as the kernel sees it.
+/// Layout of an operand as the kernel sees it, with f32 in place of `bf16`.
 fn wide(layout: &Layout) -> Layout {
     if is_narrow(layout) { layout.with_dtype(FLOAT) } else { *layout }
 }
 
-/// Infers the outputs of an op for inputs of which some are `bf16`. `fault` is the error that the
-/// op returned for these inputs. The function returns `fault` if the op cannot be cut. Messages of
-/// other errors say f32 where an input is `bf16`.
+/// Infers the outputs of an op if some inputs are `bf16`. `fault` is the error that the op returned
+/// for the inputs. The function returns `fault` if the op cannot be cut. In the messages of other
+/// errors, f32 stands for the type of a `bf16` input.
 pub(super) fn infer(
     op: &dyn Definition,
     inputs: &[Layout],

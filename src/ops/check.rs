@@ -35,8 +35,8 @@ pub(super) fn rank<const N: usize>(x: &Layout, role: &str) -> Result<[usize; N],
     shape.try_into().map_err(|_| format!("{role} is {x} of rank {}, expected rank {N}", x.rank()))
 }
 
-/// Fails if a walk over operands takes more nested loops than the kernels have. Each operand is
-/// passed with its role, which is its name in the message.
+/// Fails if the operands need more nested loops than the kernels have. Each operand is passed with
+/// its role, which is its name in the message.
 pub(super) fn walkable<const K: usize, const N: usize>(
     walk: &Walk<K>,
     operands: [(&str, &Layout); N],
@@ -53,8 +53,8 @@ pub(super) fn walkable<const K: usize, const N: usize>(
     ))
 }
 
-/// Fails if an elementwise op takes more nested loops than the kernels have. The operands broadcast
-/// to `shape`.
+/// Fails if an elementwise op on the operands needs more nested loops than the kernels have. The
+/// operands broadcast to `shape`.
 pub(super) fn walkable_as<const K: usize>(
     shape: &Dims,
     operands: [(&str, &Layout); K],
@@ -104,7 +104,8 @@ pub(super) fn fresh(dtype: DType, shape: impl Into<Dims>) -> Result<Layout, Faul
     Ok(Layout::contiguous(dtype, shape))
 }
 
-/// Fails unless `dy` has the height and width `expected`: an element for each window.
+/// Fails unless `dy` has the height and width `expected`, so that it has one element for each
+/// window.
 pub(super) fn of_windows(dy: &Layout, expected: [usize; 2]) -> Result<(), Fault> {
     if dy.shape()[2..] == expected {
         Ok(())

@@ -1,5 +1,5 @@
-//! Tests for every device that runs the built-in ops. The tests put tensors on the device, run ops
-//! and read the results back, and use no other function of the device. [`on_device`] makes the
+//! Tests for every device that runs the crate's ops. The tests put tensors on the device, run ops,
+//! and read the results back; they use no other function of the device. [`on_device`] makes the
 //! tests for one device.
 
 mod absurd;
@@ -32,15 +32,15 @@ use remat_rng::SplitMix64;
 #[cfg(feature = "cuda")]
 use crate::device::cuda::Cuda;
 
-/// A device whose memory is used for one op at a time.
+/// A test rig: a device whose memory is used for one op at a time.
 pub(crate) struct Rig<D> {
     device: D,
     /// Offset of the first tensor.
     front: u64,
     /// Value of all elements of outputs and workspaces before a run.
     junk: f32,
-    /// Divisor for the number of samples: tests over all samples run one in `parts` samples of each
-    /// op; see [`samples::tasks`].
+    /// Divisor of the number of samples: tests over all samples run one of every `parts` samples of
+    /// each op; see [`samples::tasks`].
     pub(crate) parts: usize,
 }
 
@@ -78,8 +78,8 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
         self.front + bytes.map(|bytes| bytes + 512).sum::<u64>() <= BYTES
     }
 
-    /// Runs `op`. Before the run, all elements of fresh outputs and of the workspace are `junk`. A
-    /// guard lies behind each operand: a fixed pattern that the run must not change.
+    /// Runs `op`. Before the run, all elements of fresh outputs and of the workspace are `junk`.
+    /// Behind each operand lies a guard, a fixed pattern that the run must not change.
     pub(crate) fn try_run(
         &mut self,
         op: &Op,
@@ -146,8 +146,8 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
 
 #[cfg(feature = "cuda")]
 impl Rig<Cuda<Op>> {
-    /// Makes a rig for a GPU. A pretend GPU takes minutes for work that a real GPU does in seconds,
-    /// so tests on a pretend GPU skip samples.
+    /// Makes a rig for a GPU. A pretend GPU (an emulation on the CPU) takes minutes for work that a
+    /// real GPU does in seconds, so tests on a pretend GPU skip samples.
     pub(crate) fn of_gpu(device: Cuda<Op>) -> Self {
         let is_pretend = device.context().description().unwrap().name.starts_with("Pretend GPU");
         Self { parts: if is_pretend { 4 } else { 1 }, ..Self::new(device) }
@@ -169,8 +169,8 @@ fn full_of(junk: f32, layout: Layout) -> HostTensor {
         _ => junk.to_bits().to_ne_bytes(),
     };
     let fill = |bytes: &mut [u8]| {
-        // Copy four bytes at a time: copied byte by byte, this loop took half the time of a test
-        // over all samples.
+        // Copy four bytes at a time. A loop over single bytes took half the time of a test over all
+        // samples.
         bytes.chunks_mut(4).for_each(|bytes| bytes.copy_from_slice(&bits[..bytes.len()]));
     };
     HostTensor::written(layout.dtype(), *layout.shape(), fill).unwrap()
@@ -191,14 +191,14 @@ fn close(found: &HostTensor, shape: &[usize], expected: &[f64], tolerance: f64, 
 }
 
 /// Fails unless `found` is close to `expected`. The tolerance is relative to the largest element,
-/// or to 1 if all elements are smaller. Meant for sums of products: their rounding errors grow with
-/// the size of the terms, even if the sum is small.
+/// or to 1 if all elements are smaller. The function is meant for sums of products, whose rounding
+/// errors grow with the size of the terms, even if the sum is small.
 pub(crate) fn close_sums(found: &HostTensor, expected: &HostTensor, tolerance: f32, what: &str) {
     assert_eq!(found.shape(), expected.shape(), "{what}");
     let (found, expected) = (found.as_f32().expect("floats"), expected.as_f32().expect("floats"));
     let largest = expected.iter().fold(1.0f32, |largest, x| largest.max(x.abs()));
     for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
-        // The comparison is false for NaN, so NaN fails.
+        // The comparison is false for NaN, so a NaN fails the test.
         let near = (found - expected).abs() <= tolerance * largest;
         assert!(near, "element {i} is {found}, expected {expected}: {what}");
     }
@@ -224,8 +224,8 @@ impl Arg {
         self.layout
     }
 
-    /// Returns the same elements at an offset larger by one element. Returns the tensor unchanged
-    /// if it is a view of a part of the storage.
+    /// Returns a copy of the tensor whose offset is larger by one element. If the tensor is a view
+    /// of a part of its storage, returns it unchanged.
     fn one_further(&self) -> Self {
         if self.layout != self.host.layout() {
             return self.clone();
@@ -243,7 +243,8 @@ impl Arg {
         self.layout.shape()
     }
 
-    /// All elements in row-major order; the storage index of each is computed from the strides.
+    /// All elements in row-major order. The function computes the storage index of each element
+    /// from the strides.
     fn elements(&self) -> Vec<f64> {
         let mut found = Vec::new();
         each_index(self.shape(), |index| {
@@ -279,7 +280,7 @@ fn each_index(shape: &[usize], mut body: impl FnMut(&[usize])) {
     }
 }
 
-/// Random numbers that are the same in every run.
+/// Source of random numbers that are the same in every run of the tests.
 pub(crate) struct Rng(SplitMix64);
 
 impl Rng {
@@ -360,8 +361,8 @@ impl Rng {
         axes
     }
 
-    /// Floats of this shape in a random arrangement: packed, permuted, a part of a larger tensor,
-    /// or repeated.
+    /// Floats of shape `shape` in a random arrangement: packed, permuted, a part of a larger
+    /// tensor, or repeated.
     fn arranged(&mut self, shape: &Dims) -> Arg {
         let axes = self.axes(shape.len());
         let stored = Dims::from_fn(shape.len(), |i| shape[axes[i]]);

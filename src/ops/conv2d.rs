@@ -37,8 +37,8 @@ impl Conv2d {
         windows(input, spans, self.stride, self.padding)
     }
 
-    /// Number of channels of `x`. Each kernel of `weight` reads `c` channels, and all kernels
-    /// together produce `o` channels.
+    /// Checks the numbers of channels, and returns the number of channels of `x`. Each kernel of
+    /// `weight` reads `c` channels, and all kernels together produce `o` channels.
     fn channels(&self, weight: &Layout, c: usize, o: usize) -> Result<usize, Fault> {
         let groups = self.groups;
         if groups == 0 {
@@ -65,7 +65,7 @@ fn expect_windows(
     of_windows(dy, conv.windows(input, kernel)?)
 }
 
-/// Height and width of images, or of a kernel.
+/// Height and width: the last two dimensions of the shape of images or of a kernel.
 pub(super) fn sides(shape: Dims) -> [usize; 2] {
     [shape[2], shape[3]]
 }
@@ -77,7 +77,7 @@ fn flops(sums: usize, weight: &Layout) -> f64 {
     2.0 * sums as f64 * channels * kh * kw
 }
 
-/// Size of `floats` floats in bytes, saturating.
+/// Size of `floats` floats in bytes. The size saturates.
 const fn bytes(floats: usize) -> u64 {
     (floats as u64).saturating_mul(size_of::<f32>() as u64)
 }

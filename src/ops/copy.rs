@@ -1,5 +1,5 @@
-//! Ops that copy elements: packing, padding, concatenation and reversal. Also the op that fills a
-//! tensor.
+//! Ops that copy elements (packing, padding, concatenation and reversal), and the op that fills a
+//! tensor with one value.
 
 mod concat;
 mod contiguous;

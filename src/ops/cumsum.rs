@@ -15,14 +15,15 @@ use crate::layout::Layout;
 use crate::op::Outputs;
 
 /// `(x) -> (y)`: cumulative sums along `axis`. Element `i` of `y` is the sum of the elements
-/// `0..=i` of `x`, or of the elements from `i` on if `reverse` is set. `x` must be contiguous.
+/// `0..=i` of `x`. If `reverse` is set, element `i` is the sum of the elements from `i` on. `x`
+/// must be contiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct CumSum {
     /// Dimension to sum along.
     pub axis: usize,
-    /// Whether sums start from the end.
+    /// Whether the sums start from the last element.
     pub reverse: bool,
 }
 
@@ -39,7 +40,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Op`] if this tensor does not hold floats, or has no such axis.
+    /// [`Error::Op`] if this tensor does not hold floats, or does not have the axis `axis`.
     pub fn cumsum(&self, axis: usize) -> Result<Self, Error> {
         Self::call1(CumSum { axis, reverse: false }, &[self])
     }

@@ -12,9 +12,10 @@ use std::any::{Any, TypeId};
 use std::fmt;
 use std::sync::Arc;
 
-/// An op of your own, whose fields are its attributes. The op runs on the CPU, in the simulator, on
-/// a tape, and on a GPU if the op has a CUDA kernel. Results are evicted and rematerialized like
-/// the results of the crate's ops. See `examples/08_your_own_op.rs`.
+/// An op of your own: a type whose fields are the attributes of the op. The op runs on the CPU, in
+/// the simulator, on a tape, and on a GPU if the op has a CUDA kernel. The runtime evicts and
+/// rematerializes the results like the results of the crate's ops. See
+/// `examples/08_your_own_op.rs`.
 ///
 /// Inputs are contiguous when the op runs: [`Tensor::apply`] packs inputs that are not contiguous.
 /// Outputs are fresh tensors, or new values of inputs ([`CustomOp::updates`]). Inputs and outputs
@@ -50,46 +51,48 @@ use std::sync::Arc;
 /// ```
 ///
 /// # Contract
-/// The same input bits must give the same output bits, for any number of threads and any previous
-/// contents of outputs and workspace. This makes eviction and rematerialization invisible.
-/// An op that cannot promise equal bits runs [once](CustomOp::once).
+/// Equal input bits must give equal output bits, for any number of threads and any previous
+/// contents of outputs and workspace. A rematerialized tensor then has the bits that were evicted.
+/// An op that cannot promise equal bits must declare that it runs [once](CustomOp::once).
 pub trait CustomOp: Any + fmt::Debug + Send + Sync {
     /// Name in events, recordings, cost models and messages. Ops that compute different functions
     /// need different names, and must not use the names of the crate's ops.
     fn name(&self) -> &str;
 
     /// Attributes as text in your own format, for recordings. Name and text together must be enough
-    /// to make the op. To execute a recording, register a reader for this text with `ops::Library`.
-    /// The default is `None`. A recording without attributes can still be simulated, because a
-    /// simulation needs only sizes and costs. Such a recording can be executed only if the
-    /// registered reader accepts `None`.
+    /// to make the op again. To execute a recording, register a reader for the text with
+    /// `ops::Library`. The default is `None`. A recording without attributes can still be
+    /// simulated, because a simulation needs only sizes and costs. A recording without attributes
+    /// can be executed only if the registered reader accepts `None`.
     fn attributes(&self) -> Option<String> {
         None
     }
 
     /// Whether each call must run exactly once, as with an op that has effects outside of the
-    /// device. The outputs are then never evicted, until nobody needs them. Default: false.
+    /// device. The runtime never evicts the outputs of an op that runs once. Default: false.
     ///
-    /// A call that cannot run, because an input is lost or memory is short, is not passed over in
-    /// silence: [`CustomOp::skipped`] is called in its place.
+    /// A call may be unable to run, because an input is lost or memory is short. The runtime then
+    /// calls [`CustomOp::skipped`] in place of the run.
     ///
-    /// A run that returns [`DeviceError::out_of_memory`] is repeated after an eviction. An op that
-    /// runs once must not return this error after its effect.
+    /// After a run that returns [`DeviceError::out_of_memory`], the runtime evicts a tensor and
+    /// repeats the run. An op that runs once may return an out-of-memory error only before it has
+    /// any effect.
     fn once(&self) -> bool {
         false
     }
 
     /// Number of leading inputs that the op updates in place, if it has `_inputs` inputs. The new
-    /// values are the outputs, so [`CustomOp::infer`] returns no layouts. When the op runs, each
-    /// output contains the old value, and the updated input is an empty slice. Such an op is
-    /// applied by [`Runtime::update`](crate::Runtime::update). Default: 0.
+    /// values are the outputs, and [`CustomOp::infer`] returns no layouts for them. At the start of
+    /// a run, each output contains the old value of an updated input, and the slice of the updated
+    /// input is empty. Call [`Runtime::update`](crate::Runtime::update) to apply an op that updates
+    /// inputs. Default: 0.
     fn updates(&self, _inputs: usize) -> usize {
         0
     }
 
-    /// Hears that a call is skipped: it will never run, because of the failure `_why`. Called in
-    /// place of the run, in the order of calls, on the runtime's thread; must not wait for the
-    /// runtime. Default: does nothing.
+    /// Tells the op that one of its calls will never run, because of the failure `_why`. The
+    /// runtime calls this function in place of the run, in the order of calls, on the runtime's
+    /// thread. The function must not wait for the runtime. Default: does nothing.
     ///
     /// ```
     /// use remat::device::{DeviceError, cpu};
@@ -137,7 +140,8 @@ pub trait CustomOp: Any + fmt::Debug + Send + Sync {
     /// ```
     fn skipped(&self, _why: &(dyn std::error::Error + 'static)) {}
 
-    /// Layouts of the outputs, contiguous and with offset 0, for these contiguous inputs.
+    /// Layouts of the outputs, for contiguous inputs with the layouts `inputs`. The layouts of the
+    /// outputs must be contiguous, with offset 0.
     ///
     /// # Errors
     /// If the op does not accept the inputs. The message says which input is wrong, and why.
@@ -154,19 +158,19 @@ pub trait CustomOp: Any + fmt::Debug + Send + Sync {
         0
     }
 
-    /// Runs the op on the CPU. Every element of every output must be written.
+    /// Runs the op on the CPU. The op must write every element of every output.
     ///
     /// # Errors
     /// If the op cannot be run.
     fn cpu(&self, operands: cpu::Operands<'_>) -> Result<(), DeviceError>;
 
-    /// Kernel for a GPU, made for ops of this type. The default is `None`: the op does not run on a
-    /// GPU.
+    /// Kernel that runs the op on a GPU. The default is `None`, which means that the op does not
+    /// run on a GPU.
     fn cuda(&self) -> Option<CudaKernel> {
         None
     }
 
-    /// Gradient of the op. By default the gradient is missing, and using the op on a tape is an
+    /// Gradient of the op. By default, the op has no gradient, and using the op on a tape is an
     /// error.
     fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
         Gradient::missing()
@@ -177,14 +181,14 @@ pub trait CustomOp: Any + fmt::Debug + Send + Sync {
 ///
 /// 1. for each input, a pointer to the first element: `const float *`, `const int *` or the like,
 /// 2. for each output, a pointer to the first element: `float *`, `int *` or the like,
-/// 3. `u64`: the number of elements of the largest output. At least this number of threads is
-///    launched, in one-dimensional blocks of 256,
+/// 3. `u64`: the number of elements of the largest output. At least as many threads are launched as
+///    the largest output has elements, in one-dimensional blocks of 256,
 /// 4. `float`, for each of `numbers`.
 ///
 /// The source is compiled behind the prelude of the crate's own kernels; the prelude defines `u64`.
 #[derive(Clone, Debug)]
 pub struct CudaKernel {
-    /// Type of the ops that may run the kernel.
+    /// Rust type of the ops that may run the kernel.
     #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only a GPU runs it"))]
     of: TypeId,
     source: &'static str,
@@ -193,9 +197,9 @@ pub struct CudaKernel {
 }
 
 impl CudaKernel {
-    /// Makes a kernel from the function `name` of this CUDA C++ `source`. Only ops of the type of
-    /// `op` may run the kernel. The source is compiled at the first run. Two sources are the same
-    /// if they have the same address in memory.
+    /// Makes a kernel from the function `name` of the CUDA C++ text `source`. Only ops of the type
+    /// of `op` may run the kernel. The source is compiled at the first run. Sources are compared by
+    /// their address in memory, not by their text.
     ///
     /// ```
     /// use remat::ops::CudaKernel;
@@ -401,9 +405,10 @@ impl Kernel for Custom {
         parameters.push(&count);
         parameters.extend(numbers.iter().map(|number| number as &dyn Parameter));
         let kernel = Family::new(name, source).kernel(name);
-        // SAFETY: these are the parameters listed at [`CudaKernel`]. The caller of
-        // `CudaKernel::new` guarantees that the function has these parameters and stays within its
-        // operands, for all operands that `infer` of this type accepts.
+        // SAFETY: the parameters are those listed at [`CudaKernel`]. The caller of
+        // `CudaKernel::new` guarantees that the function has the listed parameters. The caller also
+        // guarantees that the function stays within its operands, for all operands that the op's
+        // `infer` accepts.
         unsafe { gpu.launch(kernel, Grid::of_threads(count), &parameters) }
     }
 }

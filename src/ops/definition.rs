@@ -1,5 +1,5 @@
 //! Contract of an op. The module of an op has one `impl Definition` and, unless the op is a view,
-//! one `impl Kernel`. A missing part is a compile error.
+//! one `impl Kernel`. An op that lacks a part does not compile.
 
 use super::FLOAT;
 use super::bf16::Cuts;
@@ -13,8 +13,8 @@ use std::fmt;
 #[cfg(feature = "cuda")]
 use crate::device::cuda::{self, Gpu, Libraries};
 
-/// Flops of one `exp`, `ln` or similar function in [`Definition::flops`]: a polynomial, and the
-/// steps before and after the polynomial.
+/// Number of flops that [`Definition::flops`] counts for one `exp`, `ln` or similar function: a
+/// polynomial, and the steps before and after the polynomial.
 pub(super) const TRANSCENDENTAL: f64 = 10.0;
 
 /// Description of an op: inputs, outputs, work, kernels and gradient.
@@ -31,10 +31,10 @@ pub(super) trait Definition: fmt::Debug {
     /// name.
     fn name(&self) -> &str;
 
-    /// Requirements for the inputs.
+    /// Requirements that the inputs must meet.
     fn inputs(&self) -> Inputs;
 
-    /// Layouts of the outputs, for inputs that meet [`Definition::inputs`].
+    /// Layouts of the outputs, for inputs that meet the requirements of [`Definition::inputs`].
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault>;
 
     /// Floating-point operations of one run:
@@ -43,16 +43,17 @@ pub(super) trait Definition: fmt::Debug {
     /// - elementwise ops, normalizations and softmaxes: a fixed number per element, including
     ///   [`TRANSCENDENTAL`] for each exponential or logarithm;
     /// - poolings: one per element of each window; reductions: one per element;
-    /// - ops that only copy or fill: one per element, because copying and filling take time;
+    /// - ops that only copy or fill: one per element, because copying and filling take time, too;
     /// - views: none.
     fn flops(&self, inputs: &[Layout], outputs: &[Layout]) -> f64;
 
     /// Kernels of the op; `None` if its outputs are views.
     fn kernel(&self) -> Option<&dyn Kernel>;
 
-    /// Parts of each operand that belong to one piece of an op on `bf16`; see
-    /// [`bf16`](super::bf16). The passed layouts have f32 in place of `bf16`. Returns `None` if
-    /// floats must be f32, or if the op's own kernels accept any type.
+    /// Describes how an op on `bf16` is cut into pieces: the part of each operand that belongs to a
+    /// piece; see [`bf16`](super::bf16). In `_inputs` and `_outputs`, the type f32 stands in place
+    /// of `bf16`. Returns `None` if the op requires f32, or if the op's own kernels accept any
+    /// type.
     fn cuts(&self, _inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
         None
     }
@@ -62,7 +63,7 @@ pub(super) trait Definition: fmt::Debug {
     fn gradient(&self, of: &Recorded<'_>) -> Gradient;
 }
 
-/// Associated functions of an op's type, which need no value of the type.
+/// Functions of an op's type that need no value of the type.
 pub(super) trait Registered: Definition + Sized {
     /// One op for each name that the type has.
     fn each() -> Vec<Self>;
@@ -99,20 +100,21 @@ pub(super) trait Kernel {
         0
     }
 
-    /// Runs the op on a GPU. At least one output has elements. The only caller,
-    /// [`cuda::Kernels::cuda`], guarantees that the operands meet its own contract, and the kernels
-    /// rely on this guarantee.
+    /// Runs the op on a GPU. At least one output has elements. The only caller is
+    /// [`cuda::Kernels::cuda`]. [`cuda::Kernels::cuda`] requires valid operands (see its safety
+    /// section), and the kernels rely on this requirement.
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &mut Gpu, run: &cuda::Operands<'_>) -> Result<(), DeviceError>;
 }
 
-/// Requirements for the inputs of an op. The requirements determine how inputs are checked, and
-/// which inputs are packed.
+/// Requirements for the inputs of an op. The requirements determine which checks the inputs must
+/// pass, and which inputs are packed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Inputs {
     /// Exactly the listed inputs, each with its own requirements.
     Each(&'static [Input]),
-    /// At least one input, all with the same requirements. A message names an input by its number.
+    /// At least one input. All inputs have equal requirements, and messages name an input by its
+    /// number.
     Many(Input),
     /// Any number of contiguous inputs; the op checks their number, types and shapes.
     Packed,
@@ -181,7 +183,8 @@ impl Inputs {
         }
     }
 
-    /// Checks the number of inputs, their types, and that they are contiguous where required.
+    /// Checks the number of inputs, the types of the inputs, and that inputs are contiguous where
+    /// required.
     pub fn check(&self, inputs: &[Layout]) -> Result<(), Fault> {
         match self {
             Self::Each(wanted) if wanted.len() != inputs.len() => {

@@ -1,8 +1,8 @@
 //! Elementwise ops of one tensor, elementwise ops of two or three tensors with broadcasting, and
 //! accumulation in place. Operands may have any strides.
 //!
-//! A new elementwise function is one more row of the table in `unary.rs` or `binary.rs`, or in
-//! `with_numbers.rs` if the function has attributes. No other file changes.
+//! To add an elementwise function, add a row to the table in `unary.rs` or `binary.rs`, or in
+//! `with_numbers.rs` if the function has attributes. No other file needs to change.
 
 mod accumulate;
 mod binary;
@@ -24,14 +24,14 @@ use super::check::{Fault, fresh, walkable_as};
 use crate::layout::{Layout, broadcast_shapes};
 use crate::op::Outputs;
 
-/// Fresh output of the input's shape.
+/// One fresh output with the shape of the input.
 fn like_input(inputs: &[Layout]) -> Result<Outputs, Fault> {
     let x = &inputs[0];
     walkable_as(x.shape(), [("x", x)])?;
     Ok(Outputs::fresh([fresh(FLOAT, *x.shape())?]))
 }
 
-/// Fresh output of the shape that both inputs broadcast to.
+/// One fresh output with the shape to which both inputs broadcast.
 fn like_both(inputs: &[Layout]) -> Result<Outputs, Fault> {
     let [a, b] = [&inputs[0], &inputs[1]];
     let shape = broadcast_shapes(a.shape(), b.shape())

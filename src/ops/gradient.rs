@@ -12,8 +12,8 @@ use smallvec::SmallVec;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-/// Gradients of an op's inputs, in order. `None`, or an entry that is missing at the end of the
-/// list, stands for a gradient that is zero or is not wanted.
+/// Gradients of an op's inputs, in order. An entry is `None` if the gradient is zero or not wanted.
+/// Entries that are missing at the end of the list count as `None`.
 pub type InputGradients = SmallVec<[Option<Tensor>; 3]>;
 
 type Rule = Box<dyn Fn(&[Option<Tensor>]) -> Result<InputGradients, Error> + Send + Sync>;
@@ -30,7 +30,7 @@ enum Kind {
 }
 
 impl Gradient {
-    /// The op has no gradient: using it on a tape is an error.
+    /// Declares that the op has no gradient, so that using the op on a tape is an error.
     #[must_use]
     pub fn missing() -> Self {
         Self(Kind::Missing)
@@ -42,8 +42,8 @@ impl Gradient {
         Self(Kind::Zero)
     }
 
-    /// Makes a gradient from a rule that reads the gradients of all outputs. At least one of these
-    /// gradients is `Some`. The tape keeps the tensors that the rule captures.
+    /// Makes a gradient from a rule that reads the gradients of all outputs. The gradient of at
+    /// least one output is `Some`. The tape keeps the tensors that the rule captures.
     #[must_use]
     pub fn of_all(
         rule: impl Fn(&[Option<Tensor>]) -> Result<InputGradients, Error> + Send + Sync + 'static,
@@ -51,8 +51,8 @@ impl Gradient {
         Self(Kind::Rule(Box::new(rule)))
     }
 
-    /// Makes a gradient from a rule that reads the gradient of the first output. The other outputs
-    /// count as constants.
+    /// Makes a gradient from a rule that reads the gradient of the first output. All outputs after
+    /// the first count as constants.
     ///
     /// ```
     /// # use remat::device::{DeviceError, cpu};
@@ -101,8 +101,8 @@ impl Gradient {
         })
     }
 
-    /// Makes a gradient for the first input only. `rule` computes the gradient of this input from
-    /// the gradient of the first output.
+    /// Makes a gradient for the first input only. `rule` computes the gradient of the first input
+    /// from the gradient of the first output.
     ///
     /// ```
     /// # use remat::device::{DeviceError, cpu};
@@ -153,7 +153,7 @@ impl fmt::Debug for Gradient {
     }
 }
 
-/// A run of an op, as [`CustomOp::gradient`](super::CustomOp::gradient) sees it.
+/// Description of a run of an op, for [`CustomOp::gradient`](super::CustomOp::gradient).
 #[derive(Debug)]
 pub struct Recorded<'a> {
     inputs: &'a [&'a Tensor],
@@ -162,13 +162,13 @@ pub struct Recorded<'a> {
 }
 
 impl Recorded<'_> {
-    /// Value of input `i`, for the rule to read.
+    /// Input `i`, for a gradient rule that reads its value.
     #[must_use]
     pub fn input(&self, i: usize) -> Tensor {
         self.inputs[i].clone()
     }
 
-    /// Value of output `i`, for the rule to read.
+    /// Output `i`, for a gradient rule that reads its value.
     #[must_use]
     pub fn output(&self, i: usize) -> Tensor {
         self.outputs[i].clone()
@@ -211,13 +211,13 @@ const fn is_float(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::BF16)
 }
 
-/// One op on a tape.
+/// One op that a tape recorded.
 pub(crate) struct Node {
     /// Identities of the inputs.
     pub inputs: SmallVec<[TensorId; 3]>,
     /// Identities of the outputs.
     pub outputs: SmallVec<[TensorId; 2]>,
-    /// Types of the inputs. The gradient of an input has the same type as the input.
+    /// Types of the inputs. The gradient of an input has the type of the input.
     dtypes: SmallVec<[DType; 8]>,
     rule: Rule,
 }
@@ -235,9 +235,9 @@ impl Node {
     }
 }
 
-/// Log of a tape: the recorded ops that depend on watched tensors, in order. Each tensor that
-/// depends on a watched tensor has a reference to the log. Ops that read such a tensor are recorded
-/// in the log.
+/// Log of a tape: the recorded ops that depend on watched tensors, in order. Each tensor that is
+/// watched or depends on a watched tensor has a reference to the log. The log records the ops that
+/// read a tensor with a reference to it.
 #[derive(Default)]
 pub(crate) struct Log {
     nodes: Mutex<Vec<Option<Node>>>,
@@ -246,7 +246,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Recorded ops. An entry is `None` once a backward pass has used it.
+    /// Recorded ops. An entry is `None` after a backward pass has used the op.
     pub fn nodes(&self) -> MutexGuard<'_, Vec<Option<Node>>> {
         lock(&self.nodes)
     }
@@ -256,7 +256,7 @@ impl Log {
         self.ended.store(true, Ordering::Relaxed);
     }
 
-    /// Log that records an op with these inputs; `None` if no input has a log.
+    /// Log that records an op with the given inputs; `None` if no input has a log.
     ///
     /// # Errors
     /// If the inputs are watched by different tapes.
@@ -281,7 +281,7 @@ impl Log {
         !self.ended.load(Ordering::Relaxed)
     }
 
-    /// Records a run of `op`. The function sets the log of the float outputs to this log.
+    /// Records a run of `op`, and makes the float outputs refer to this log.
     ///
     /// # Errors
     /// If the op has no gradient.

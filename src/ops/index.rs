@@ -14,7 +14,7 @@ pub use scatter_add::ScatterAdd;
 use super::check::{Fault, axis_of, rank};
 use crate::layout::Layout;
 
-/// Length of `index`; an error unless `index` has one dimension and `x` has the axis.
+/// Length of `index`. An error unless `index` has one dimension and `x` has the axis `axis`.
 fn numbers(x: &Layout, role: &str, axis: usize, index: &Layout) -> Result<usize, Fault> {
     axis_of(x, role, axis)?;
     let [n] = rank(index, "index")?;

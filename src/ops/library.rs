@@ -15,7 +15,7 @@ use std::collections::btree_map::Entry;
 use std::fmt;
 use std::sync::Arc;
 
-/// Function that makes an op of a fixed name from the op's attributes.
+/// Function that makes an op from the op's attributes. The name of the op is fixed.
 pub(super) type Load = Arc<dyn Fn(Option<&str>) -> Result<Op, Fault> + Send + Sync>;
 
 /// Library that makes ops from the names and attributes in a recording. A library contains the
@@ -46,7 +46,7 @@ impl Default for Library {
     }
 }
 
-/// Lists the names.
+/// Prints the names of the ops.
 impl fmt::Debug for Library {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.loads.keys()).finish()
@@ -54,7 +54,7 @@ impl fmt::Debug for Library {
 }
 
 impl Library {
-    /// Adds your own ops with the name `name`. `load` makes an op from its
+    /// Adds your own ops under the name `name`. `load` makes an op from its
     /// [attributes](CustomOp::attributes), or from `None` if the recording has no attributes for
     /// the op.
     ///
@@ -92,7 +92,8 @@ impl Library {
     /// ```
     ///
     /// # Errors
-    /// [`NameTakenError`] if the library already has ops with this name, such as ops of the crate.
+    /// [`NameTakenError`] if the library already has ops with the name `name`, such as ops of the
+    /// crate.
     pub fn register<C: CustomOp>(
         &mut self,
         name: impl Into<String>,
@@ -107,7 +108,8 @@ impl Library {
         }
     }
 
-    /// Makes the op with the name `name` and these [attributes](crate::op::Operation::attributes).
+    /// Makes the op that has the name `name` and the given
+    /// [attributes](crate::op::Operation::attributes).
     ///
     /// ```
     /// use remat::ops::Library;
@@ -120,7 +122,7 @@ impl Library {
     /// ```
     ///
     /// # Errors
-    /// If no op has this name, or the attributes are not valid for the op.
+    /// If no op in the library has the name `name`, or the attributes are not valid for the op.
     pub fn op(&self, name: &str, attributes: Option<&str>) -> Result<Op, LoadOpError> {
         let Some(load) = self.loads.get(name) else {
             return Err(LoadOpError::Unknown { name: name.to_owned() });
@@ -135,7 +137,7 @@ impl Library {
     }
 }
 
-/// Name of the op `like`, and a function that makes ops of the same name.
+/// Name of the op `like`, and a function that makes ops of this name from their attributes.
 pub(super) fn loader<O>(like: O) -> (String, Load)
 where
     O: Registered + Clone + Serialize + DeserializeOwned + Into<Op> + Send + Sync + 'static,

@@ -22,8 +22,9 @@ impl Tensor {
     }
 
     /// Mean binary cross entropy of the probabilities in this tensor and targets from 0 to 1, as a
-    /// scalar: `-(t ln p + (1 - t) ln(1 - p))`. Logarithms are at least -100, as in PyTorch. For
-    /// logits, [`binary_cross_entropy_with_logits`](Self::binary_cross_entropy_with_logits) is more
+    /// scalar: `-(t ln p + (1 - t) ln(1 - p))`. Logarithms are at least -100, as in PyTorch. If the
+    /// network computes logits, use
+    /// [`binary_cross_entropy_with_logits`](Self::binary_cross_entropy_with_logits), which is more
     /// exact.
     ///
     /// ```
@@ -62,10 +63,10 @@ impl Tensor {
         linear.add(&self.neg()?.softplus()?)?.mean()
     }
 
-    /// Scales the tensors so that the norm of all their elements together is at most `max_norm`.
-    /// Returns the scaled tensors, and the norm before scaling. PyTorch's `clip_grad_norm_` does
-    /// the same with gradients. All tensors are multiplied by the same factor, the smaller of
-    /// `max_norm / (norm + 1e-6)` and 1. The device computes the factor, so the host does not wait.
+    /// Scales the tensors so that the norm of all their elements together is at most `max_norm`,
+    /// like PyTorch's `clip_grad_norm_`. Returns the scaled tensors, and the norm before scaling.
+    /// All tensors are multiplied by one factor: the smaller of `max_norm / (norm + 1e-6)` and 1.
+    /// The device computes the factor, so the host does not wait.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -87,8 +88,8 @@ impl Tensor {
         Ok((clipped, norm))
     }
 
-    /// Factor that scales tensors to a norm of at most `max_norm`. This scalar is the norm before
-    /// scaling.
+    /// Factor that scales tensors to a norm of at most `max_norm`. `self` is a scalar, the norm
+    /// before scaling.
     pub(crate) fn clip_factor(&self, max_norm: f32) -> Result<Self, Error> {
         let factor = self.affine(1.0, 1e-6)?.recip()?.affine(max_norm, 0.0)?;
         factor.clamp(f32::NEG_INFINITY, 1.0)

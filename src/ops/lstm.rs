@@ -1,6 +1,6 @@
-//! Many steps of a long short-term memory (LSTM) in one op, and the gradient of these steps. Work
-//! that is the same in each step is done once. Products that do not depend on earlier steps are
-//! computed for all steps in one matrix product.
+//! Many steps of a long short-term memory (LSTM) in one op, and the gradient of the steps. One op
+//! for many steps is faster than one op for each step. Work that all steps share is done once, and
+//! products that do not depend on earlier steps are computed in one matrix product for all steps.
 
 mod cpu;
 #[cfg(feature = "cuda")]
@@ -36,8 +36,8 @@ use shape::{Shape, rows};
 /// ```
 ///
 /// `sums` are the products of the input with the weights of each gate. `y` and `c` of the last step
-/// are also separate outputs, so that recomputing a later op does not need the outputs of all
-/// steps.
+/// are also separate outputs, `h_last` and `c_last`. An op that needs only the last step can then
+/// be recomputed without the outputs of all steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LstmSteps;
@@ -118,8 +118,8 @@ impl Definition for LstmSteps {
 
     fn flops(&self, inputs: &[Layout], _outputs: &[Layout]) -> f64 {
         let shape = Shape::of(&inputs[0]);
-        // For each gate of each unit: a sum, two more terms, and an exponential. For each unit: one
-        // more exponential, and four operations that combine the gates.
+        // Flops of each gate of each unit: a sum, two more terms, and an exponential. Flops of each
+        // unit: one more exponential, and four operations that combine the gates.
         shape.units() * (8.0 * shape.h as f64 + 8.0 + 5.0 * TRANSCENDENTAL + 4.0)
     }
 

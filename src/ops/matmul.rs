@@ -18,8 +18,8 @@ use smallvec::smallvec;
 /// `(a [.., m, k], b [.., k, n]) -> (y [.., m, n])`, the matrix product:
 /// `y[i][j] = sum over l of a[i][l] * b[l][j]`.
 ///
-/// Leading dimensions broadcast. An operand may be a transposed view, which
-/// [`Permute`](super::Permute) makes; the op then reads the transposed matrix without a copy.
+/// Leading dimensions broadcast. An operand may be a transposed view, made by
+/// [`Permute`](super::Permute). The op reads a transposed view without a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct MatMul;
@@ -40,14 +40,14 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::Op`] if a tensor does not hold floats, or has fewer than two or more than
-    /// [`MAX_RANK`] dimensions. Also if the number of columns of this tensor is not the number of
-    /// rows of `other`, or the leading dimensions do not broadcast.
+    /// [`MAX_RANK`] dimensions. Also an error if the number of columns of this tensor is not the
+    /// number of rows of `other`, or the leading dimensions do not broadcast.
     pub fn matmul(&self, other: &Self) -> Result<Self, Error> {
         Self::call1(MatMul, &[self, other])
     }
 }
 
-/// Leading dimensions, rows and columns of a batch of matrices.
+/// Leading dimensions, number of rows and number of columns of a batch of matrices.
 fn matrix(x: &Layout, role: &str) -> Result<(Dims, usize, usize), Fault> {
     if x.rank() > MAX_RANK {
         return Err(format!(
@@ -105,8 +105,8 @@ impl Definition for MatMul {
         let [rows, columns] =
             [|x: &Dims| Cut::Along(x.len() - 2), |x: &Dims| Cut::Along(x.len() - 1)];
         Some(if k > m.max(n) {
-            // In the gradient of a weight, each sum has many terms and there are few sums. Cut
-            // along the terms, and add up the results of the pieces.
+            // The gradient of a weight has few elements, and each element is a long sum. Cut the
+            // sums into pieces, and add up the results of the pieces.
             Cuts::new([columns(a), rows(b)], [Made::sum_of_activations()])
         } else if m >= n {
             Cuts::new([rows(a), Cut::Whole], [Made::activations(rows(y))])

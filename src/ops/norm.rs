@@ -28,8 +28,8 @@ use crate::layout::{Dims, Layout};
 use crate::op::Outputs;
 use std::iter::{once, repeat_n};
 
-/// All dimensions of `x` except the last, and the last dimension, which is the number of elements
-/// in a row.
+/// Splits the shape of `x` into all dimensions except the last, and the last dimension, which is
+/// the number of elements in a row.
 fn rows(x: &Layout) -> Result<(Dims, usize), Fault> {
     match x.shape().split_last() {
         Some((&n, rows)) => Ok((Dims::new(rows), n)),
@@ -63,7 +63,8 @@ fn infer_grad(
     Ok(Outputs::fresh(once(dx).chain(repeat_n(sum, statistics.len()))))
 }
 
-/// Cuts of a gradient with `statistics` statistics, whose rows are cut as `rows` says.
+/// Cuts of the operands of a gradient op that has `statistics` statistics. The rows are cut as
+/// `rows` says.
 fn cuts_of_grad(rows: Cut, statistics: usize) -> Cuts {
     Cuts::new(
         [rows, Cut::Whole].into_iter().chain(repeat_n(rows, statistics + 1)),
@@ -83,13 +84,13 @@ struct View {
 }
 
 impl View {
-    /// View whose rows lie along the last dimension.
+    /// Shape for rows along the last dimension.
     fn of_rows(x: &Dims) -> Self {
         let (&channels, rows) = x.split_last().expect("at least one dimension");
         Self { outer: rows.iter().product(), groups: 1, channels, inner: 1 }
     }
 
-    /// View whose rows are groups of channels; the channels are the second dimension.
+    /// Shape for rows that are groups of channels. The channels are the second dimension of `x`.
     fn of_groups(x: &Dims, groups: usize) -> Self {
         let inner = x[2..].iter().product();
         Self { outer: x[0], groups, channels: x[1] / groups, inner }

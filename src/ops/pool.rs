@@ -14,8 +14,8 @@ pub use places::{MaxPool2dGrad, MaxPool2dPick};
 use super::check::{Fault, of_windows, windows};
 use crate::layout::Layout;
 
-/// Windows of a pooling op, height first. Padding has no elements: it is never the maximum, and an
-/// average does not count it.
+/// Windows of a pooling op, height first. Padding counts as missing elements: it is never the
+/// maximum, and an average leaves it out of its count.
 ///
 /// ```
 /// # use remat::prelude::*;
@@ -31,16 +31,17 @@ use crate::layout::Layout;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Pool2d {
-    /// Window size.
+    /// Numbers of rows and columns of a window.
     pub kernel: [usize; 2],
-    /// Step between windows.
+    /// Distance between neighbouring windows, in rows and columns.
     pub stride: [usize; 2],
-    /// Numbers of rows and columns added on each side; at most half of the window.
+    /// Numbers of rows and columns that are added on each side of the image; at most half of the
+    /// window.
     pub padding: [usize; 2],
 }
 
 impl Pool2d {
-    /// Windows of one element each.
+    /// Windows that consist of one element each.
     const EACH: Self = Self { kernel: [1, 1], stride: [1, 1], padding: [0, 0] };
 
     /// Number of windows along height and width. Each window contains at least one element.
@@ -60,7 +61,7 @@ impl Pool2d {
         self.kernel[0] as f64 * self.kernel[1] as f64
     }
 
-    /// Fails unless `dy` has an element for each window of images of size `size`.
+    /// Fails unless `dy` has one element for each window of images of size `size`.
     fn expect_windows(&self, dy: &Layout, size: [usize; 2]) -> Result<(), Fault> {
         of_windows(dy, self.windows(size)?)
     }

@@ -34,7 +34,7 @@ pub enum Distribution {
         /// Smallest value.
         #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
         low: f32,
-        /// Upper bound, exclusive.
+        /// Exclusive upper bound of the values.
         #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
         high: f32,
     },
@@ -55,7 +55,7 @@ pub enum Distribution {
     },
 }
 
-/// A number in `[0, 1)`: the first number of the generator with this key and counter.
+/// A number in `[0, 1)`: the first number that the generator draws with this key and counter.
 pub(crate) fn unit(key: u64, counter: u64) -> f32 {
     let mut out = [0.0];
     cpu::random(&mut out, Distribution::Uniform { low: 0.0, high: 1.0 }, key, counter);
@@ -63,7 +63,7 @@ pub(crate) fn unit(key: u64, counter: u64) -> f32 {
 }
 
 /// `() -> (y)`: random numbers from Philox4x32-10 (Salmon et al., SC 2011). Key and counter are
-/// part of the op, so recomputing the op draws the same numbers.
+/// part of the op, so a recomputation draws the numbers of the first run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -74,8 +74,8 @@ pub struct Random {
     pub shape: Dims,
     /// Key of the stream: the seed.
     pub key: u64,
-    /// Number of the tensor. Tensors with the same key need different numbers to have different
-    /// elements.
+    /// Number of the tensor. Two tensors with equal keys have different elements only if their
+    /// numbers differ.
     pub counter: u64,
 }
 
@@ -152,8 +152,8 @@ impl Definition for Random {
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
-        // For each element: a quarter of the ten rounds of Philox, and the transformation to the
-        // distribution.
+        // Flops of each element: a quarter of the ten rounds of Philox, and the transformation to
+        // the distribution.
         outputs[0].elements() as f64 * (2.0 * TRANSCENDENTAL)
     }
 

@@ -1,5 +1,5 @@
-//! Sums, means, maxima and minima over any dimensions, and functions composed of these reductions.
-//! Tensors may have any strides.
+//! Sums, means, maxima and minima over any dimensions, and functions that are composed of these
+//! four reductions. Tensors may have any strides.
 
 mod arg;
 mod cpu;
@@ -55,7 +55,7 @@ pub struct Reduce {
 }
 
 impl Reduction {
-    /// Whether the reduction of no elements is an error.
+    /// Whether the reduction of an empty list of elements is an error.
     pub(super) const fn needs_elements(self) -> bool {
         matches!(self, Self::Max | Self::Min)
     }
@@ -148,8 +148,8 @@ impl Tensor {
         self.reduce(Reduction::Sum, axes, keep_dims)
     }
 
-    /// Means along `axes`, with `keep_dims` as for [`Tensor::sum_along`]; NaN if there are no
-    /// elements.
+    /// Means along `axes`, NaN if there are no elements. `keep_dims` has the meaning that it has
+    /// for [`Tensor::sum_along`].
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -165,8 +165,9 @@ impl Tensor {
         self.reduce(Reduction::Mean, axes, keep_dims)
     }
 
-    /// Maxima along `axes`, with `keep_dims` as for [`Tensor::sum_along`]; NaN if any element is
-    /// NaN. If several elements equal their maximum, the gradient is split evenly among them.
+    /// Maxima along `axes`; NaN if any element is NaN. If several elements equal their maximum, the
+    /// gradient is split evenly among them. `keep_dims` has the meaning that it has for
+    /// [`Tensor::sum_along`].
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -182,8 +183,9 @@ impl Tensor {
         self.reduce(Reduction::Max, axes, keep_dims)
     }
 
-    /// Minima along `axes`, with `keep_dims` as for [`Tensor::sum_along`]; NaN if any element is
-    /// NaN. If several elements equal their minimum, the gradient is split evenly among them.
+    /// Minima along `axes`; NaN if any element is NaN. If several elements equal their minimum, the
+    /// gradient is split evenly among them. `keep_dims` has the meaning that it has for
+    /// [`Tensor::sum_along`].
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -299,7 +301,7 @@ impl Definition for Reduce {
     }
 }
 
-/// Loops over the dimensions `axes`, and the product of the sizes of these dimensions.
+/// Loops over the dimensions `axes`, and the product of the sizes of the dimensions `axes`.
 fn walk_along(layout: &Layout, axes: impl Iterator<Item = usize>) -> (Walk<1>, usize) {
     let (sizes, strides): (List, List) =
         axes.map(|axis| (layout.shape()[axis], layout.strides()[axis])).unzip();
@@ -313,7 +315,7 @@ fn walks(layout: &Layout, axes: &[usize]) -> [(Walk<1>, usize); 2] {
     let strides = layout.strides();
     let kept = (0..layout.rank()).filter(|axis| !axes.contains(axis));
     let mut joined: List = axes.into();
-    // Sort axes by descending stride. Axes of stride 0 come first, because the order of repeated
+    // Sort axes by descending stride. Put axes of stride 0 first, because the order of repeated
     // elements does not matter.
     joined.sort_by_key(|&axis| (std::cmp::Reverse(strides[axis].wrapping_sub(1)), axis));
     [walk_along(layout, kept), walk_along(layout, joined.into_iter())]

@@ -15,21 +15,22 @@ use crate::layout::Layout;
 use crate::op::Outputs;
 use std::ops::Range;
 
-/// Formula for the entries of a result with `size` entries, made from `n` entries.
+/// Formula that makes a result of `size` entries from `n` entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Interpolation {
-    /// Entry `j` is the entry `floor(j n / size)`.
+    /// Entry `j` of the result is entry `floor(j n / size)` of the input.
     Nearest,
-    /// Entry `j` is the linear interpolation at the position `(j + 1/2) n / size - 1/2`. Positions
-    /// outside the input are clamped to the first or last input entry.
+    /// Entry `j` of the result is the linear interpolation of the input at the position `(j + 1/2)
+    /// n / size - 1/2`. Positions outside the input are clamped to the first or last input entry.
     Linear,
-    /// Entry `j` is the linear interpolation at the position `j (n - 1) / (size - 1)`. The first
-    /// and the last entry of the result equal the first and the last entry of the input.
+    /// Entry `j` of the result is the linear interpolation of the input at the position `j (n - 1)
+    /// / (size - 1)`. The first and the last entry of the result equal the first and the last entry
+    /// of the input.
     LinearAlignCorners,
-    /// Entry `j` is the mean of the entries from `floor(j n / size)` to below
+    /// Entry `j` of the result is the mean of the input entries from `floor(j n / size)` to below
     /// `ceil((j + 1) n / size)`.
     Area,
 }
@@ -45,14 +46,13 @@ pub struct Resize {
     pub size: usize,
     /// Formula for the entries of the result.
     pub sampling: Interpolation,
-    /// Whether to apply the transposed operator, which computes the gradient. The operator is a
-    /// matrix of weights from `n` entries to `size` entries; the transposed operator multiplies by
-    /// the transposed matrix.
+    /// Whether to compute the gradient. Resampling multiplies the entries by a matrix of weights;
+    /// the gradient multiplies by the transposed matrix.
     pub transposed: bool,
 }
 
 impl Tensor {
-    /// Resamples images `[n, c, h, w]` to another height and width by the nearest pixels.
+    /// Resamples images `[n, c, h, w]` to another height and width by copying the nearest pixels.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -124,8 +124,8 @@ struct Taps {
 }
 
 impl Taps {
-    /// Range of the entries from which entry `j` of the result is computed. Also returns the weight
-    /// of the first entry of the range, and the weight of each further entry.
+    /// Range of the input entries from which entry `j` of the result is computed. Also returns the
+    /// weight of the first entry of the range, and the weight of each further entry.
     fn of(self, j: u64) -> (Range<usize>, [f32; 2]) {
         let Self { n, size, sampling } = self;
         // Interpolates linearly at the position `top / bottom`.
@@ -148,7 +148,8 @@ impl Taps {
 }
 
 impl Resize {
-    /// Resampling along `axis`, and the number of elements in an entry of `x`.
+    /// Returns the numbers of entries and the formula of the resampling along `axis`, and the
+    /// number of elements in an entry of `x`.
     fn taps(&self, x: &Layout) -> (Taps, usize) {
         let [given, made] = [x.shape()[self.axis], self.size].map(|size| size as u64);
         let (n, size) = if self.transposed { (made, given) } else { (given, made) };
@@ -185,7 +186,7 @@ impl Definition for Resize {
     }
 
     fn flops(&self, inputs: &[Layout], outputs: &[Layout]) -> f64 {
-        // A multiplication and an addition for each weight.
+        // Flops: a multiplication and an addition for each weight.
         2.0 * inputs[0].elements().max(outputs[0].elements()) as f64
     }
 

@@ -7,8 +7,8 @@ use crate::op::OpError;
 impl Tensor {
     /// Applies rotary position embedding (Su et al., 2021) to the rows of `[.., t, d]`, such as the
     /// queries and keys of attention heads. Element `i` of the first half of a row and element `i`
-    /// of the second half are a pair that is rotated by an angle. `cos` and `sin`, `[t, d / 2]`,
-    /// are the cosines and sines of the angles. See [`Rotary`](crate::nn::Rotary).
+    /// of the second half form a pair, which is rotated by an angle. `cos` and `sin`, of shape `[t,
+    /// d / 2]`, are the cosines and sines of the angles. See [`Rotary`](crate::nn::Rotary).
     ///
     /// ```
     /// # use remat::prelude::*;

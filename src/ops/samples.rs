@@ -46,12 +46,12 @@ pub(super) trait Sampled {
     /// `draw`.
     fn draw(&self, draw: &mut Draw) -> Sample;
 
-    /// Draws arbitrary attributes for the op, which may overflow a size. Also draws inputs that the
-    /// op would accept if it did not check sizes.
+    /// Draws arbitrary attributes for the op, which may be so large that a size overflows. Also
+    /// draws inputs that the op would accept if it did not check sizes.
     fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>);
 }
 
-/// An op, and operands that the op accepts.
+/// A sample: an op, and operands that the op accepts.
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// The op.
@@ -84,7 +84,7 @@ pub struct Operand {
     pub values: Values,
 }
 
-/// Range of an operand's elements.
+/// Values that the elements of an operand may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Values {
@@ -117,19 +117,19 @@ impl Values {
     }
 }
 
-/// Contiguous floats.
+/// An operand of contiguous floats.
 pub(super) fn floats(shape: &[usize]) -> Operand {
     let stored = Layout::contiguous(DType::F32, Dims::new(shape));
     Operand { stored, seen: stored, values: Values::Real }
 }
 
-/// Contiguous integers below `below`.
+/// An operand of contiguous integers below `below`.
 pub(super) fn ints(shape: &[usize], below: usize) -> Operand {
     let stored = Layout::contiguous(DType::I32, Dims::new(shape));
     Operand { stored, seen: stored, values: Values::Below(below) }
 }
 
-/// Floats whose last two dimensions are stored transposed.
+/// An operand of floats whose last two dimensions are stored transposed.
 pub(super) fn turned(shape: &[usize]) -> Operand {
     let mut axes: Vec<usize> = (0..shape.len()).collect();
     axes.swap(shape.len() - 2, shape.len() - 1);
@@ -137,20 +137,20 @@ pub(super) fn turned(shape: &[usize]) -> Operand {
     floats(&swapped).view(|x| x.permute(&axes))
 }
 
-/// Floats of shape `from`, broadcast to `to`.
+/// An operand of floats of shape `from`, broadcast to `to`.
 pub(super) fn repeated(from: &[usize], to: &[usize]) -> Operand {
     floats(from).view(|x| x.broadcast_to(&Dims::new(to)))
 }
 
-/// Floats that are a slice of a larger tensor: each row of the larger tensor has one more element
-/// at either end.
+/// An operand of floats that is a slice of a larger tensor. Each row of the larger tensor has one
+/// more element at both ends.
 pub(super) fn inside(shape: &[usize]) -> Operand {
     let (last, mut more) = (shape.len() - 1, shape.to_vec());
     more[last] += 2;
     floats(&more).view(|x| x.slice(last, 1, shape[last]))
 }
 
-/// Floats of one shape: packed, transposed, sliced from a larger tensor, broadcast.
+/// Operands of floats of one shape: packed, transposed, sliced from a larger tensor, and broadcast.
 pub(super) fn arranged(shape: &[usize]) -> Vec<Operand> {
     let mut all = vec![floats(shape)];
     if let Some(last) = shape.len().checked_sub(1) {
@@ -205,7 +205,7 @@ impl Operand {
     }
 }
 
-/// One op of each name.
+/// One op for each name that an op can have.
 ///
 /// ```
 /// use remat::op::Operation;
@@ -239,7 +239,7 @@ pub(crate) fn layouts(inputs: &[Layout], outputs: &crate::op::Outputs) -> Vec<La
     (0..outputs.len()).map(|i| outputs.layout(i, |input| inputs[input])).collect()
 }
 
-/// Range from which sizes are drawn.
+/// Range from which the sizes of dimensions are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sizes {
     /// 0, 0, 0, 1, 2 or 5: often no elements.
@@ -248,7 +248,7 @@ pub enum Sizes {
     Small,
 }
 
-/// Source of random attributes and operands. The same seed gives the same samples (SplitMix64).
+/// Source of random attributes and operands. Equal seeds give equal samples (SplitMix64).
 #[derive(Clone, Debug)]
 pub struct Draw {
     numbers: SplitMix64,
@@ -259,13 +259,14 @@ pub struct Draw {
 const ABSURD: [usize; 12] = [0, 1, 1, 2, 2, 3, 4, 8, 1 << 31, 1 << 62, usize::MAX - 1, usize::MAX];
 
 impl Draw {
-    /// Makes a source of random samples with sizes of this range.
+    /// Makes a source of random samples with sizes from the range `sizes`.
     #[must_use]
     pub const fn new(seed: u64, sizes: Sizes) -> Self {
         Self { numbers: SplitMix64::new(seed), sizes }
     }
 
-    /// Draws random attributes for an op of the same name, and operands that the op accepts.
+    /// Draws an op that has the name of `op`, with random attributes, and operands that the op
+    /// accepts.
     ///
     /// ```
     /// use remat::unstable::ops::samples::{Draw, Sizes, each};
@@ -278,8 +279,8 @@ impl Draw {
         op.sampled().draw(self)
     }
 
-    /// Draws arbitrary attributes and inputs for an op of the same name. The op may reject the
-    /// attributes or the sizes of the inputs.
+    /// Draws an op that has the name of `op`, with arbitrary attributes and inputs. The op may
+    /// reject the attributes or the sizes of the inputs.
     pub fn absurd(&mut self, op: &Op) -> (Op, Vec<Layout>) {
         let (op, fitting) = op.sampled().absurd(self);
         let any = self.absurd_layout();
@@ -300,7 +301,7 @@ impl Draw {
         (self.next() % n as u64) as usize
     }
 
-    /// True half of the time.
+    /// Draws true or false with equal probability.
     pub fn flip(&mut self) -> bool {
         self.below(2) == 0
     }
@@ -310,7 +311,7 @@ impl Draw {
         (self.next() >> 40) as f32 / (1 << 22) as f32 - 2.0
     }
 
-    /// A size from the range of this draw.
+    /// A random size from the range of this source.
     pub(super) fn size(&mut self) -> usize {
         match self.sizes {
             Sizes::Few => [0, 0, 0, 1, 2, 5][self.below(6)],
@@ -329,7 +330,7 @@ impl Draw {
         Dims::new(&(0..rank).map(|_| self.size()).collect::<Vec<_>>())
     }
 
-    /// The axes `0..rank` in a random order.
+    /// Draws the axes `0..rank` in a random order.
     pub(super) fn axes(&mut self, rank: usize) -> Vec<usize> {
         let mut axes: Vec<usize> = (0..rank).collect();
         for i in (1..rank).rev() {
@@ -338,7 +339,7 @@ impl Draw {
         axes
     }
 
-    /// Contiguous floats, at the start of their storage or at an offset.
+    /// An operand of contiguous floats, at the start of their storage or at an offset.
     pub(super) fn packed(&mut self, shape: impl Into<Dims>) -> Operand {
         let shape = shape.into();
         if self.flip() {
@@ -348,7 +349,8 @@ impl Draw {
         floats(&[elements + 1]).view(|l| l.slice(0, 1, elements)?.reshape(&shape))
     }
 
-    /// Floats of this shape: packed, permuted, sliced from a larger tensor, or broadcast.
+    /// An operand of floats of shape `shape`: packed, permuted, sliced from a larger tensor, or
+    /// broadcast.
     pub(super) fn arranged(&mut self, shape: &Dims) -> Operand {
         let axes = self.axes(shape.len());
         let stored = Dims::from_fn(shape.len(), |i| shape[axes[i]]);
@@ -371,7 +373,7 @@ impl Draw {
         }
     }
 
-    /// Floats that broadcast to `shape`, with any strides.
+    /// An operand of floats with any strides, which broadcasts to `shape`.
     pub(super) fn part(&mut self, shape: &[usize]) -> Operand {
         let part = &shape[self.below(shape.len() + 1)..];
         let part =

@@ -18,8 +18,9 @@ use crate::op::Outputs;
 use crate::ops::bf16::{Cuts, Made, along_longest};
 use smallvec::smallvec;
 
-/// Defines an op for each row of the table. A row has the formula, the op, its name and inputs, the
-/// flops per element, the function on the CPU, the CUDA launch and kernels, and the gradient.
+/// Defines an op for each row of the table. A row has the formula, the op, the op's name and
+/// inputs, the flops per element, the function on the CPU, the CUDA launch and kernels, and the
+/// gradient.
 macro_rules! of_rows {
     ($(
         $(#[$doc:meta])*
@@ -95,7 +96,7 @@ macro_rules! of_rows {
 }
 
 of_rows! {
-    /// `(x) -> (y)` of the same shape: `y = e^x / sum e^x` along the last dimension.
+    /// `(x) -> (y)`, where `y` has the shape of `x`: `y = e^x / sum e^x` along the last dimension.
     Softmax "softmax" ("x"): TRANSCENDENTAL + 4.0,
         cpu::softmax,
         forward SOFTMAX,
@@ -103,7 +104,7 @@ of_rows! {
             let y = of.output(0);
             Gradient::of_one(move |dy| Tensor::call1(SoftmaxGrad, &[&y, dy]))
         };
-    /// `(y, dy) -> (dx)`, all of the same shape: the gradient `dx = y (dy - sum y dy)` of a
+    /// `(y, dy) -> (dx)`, three tensors of one shape: the gradient `dx = y (dy - sum y dy)` of a
     /// [`Softmax`] with output `y`.
     SoftmaxGrad "softmax_grad" ("y", "dy"): 4.0,
         cpu::softmax_grad,
@@ -114,7 +115,7 @@ of_rows! {
             let dy_wanted = of.wanted(1);
             Gradient::of_first(move |g| {
                 let of_y = dy.as_ref().map(|dy| {
-                    // g (dy - sum y dy) - dy sum g y
+                    // Gradient of `y`: g (dy - sum y dy) - dy sum g y
                     let first = g.mul(&dy.sub(&sums(&y.mul(dy)?)?)?)?;
                     first.sub(&dy.mul(&sums(&g.mul(&y)?)?)?)
                 });
@@ -122,7 +123,7 @@ of_rows! {
                 Ok(smallvec![of_y.transpose()?, of_dy.transpose()?])
             })
         };
-    /// `(x) -> (y)` of the same shape: `y = x - ln sum e^x` along the last dimension.
+    /// `(x) -> (y)`, where `y` has the shape of `x`: `y = x - ln sum e^x` along the last dimension.
     LogSoftmax "log_softmax" ("x"): TRANSCENDENTAL + 4.0,
         cpu::log_softmax,
         forward LOG_SOFTMAX,
@@ -130,7 +131,7 @@ of_rows! {
             let y = of.output(0);
             Gradient::of_one(move |dy| Tensor::call1(LogSoftmaxGrad, &[&y, dy]))
         };
-    /// `(y, dy) -> (dx)`, all of the same shape: the gradient `dx = dy - e^y sum dy` of a
+    /// `(y, dy) -> (dx)`, three tensors of one shape: the gradient `dx = dy - e^y sum dy` of a
     /// [`LogSoftmax`] with output `y`.
     LogSoftmaxGrad "log_softmax_grad" ("y", "dy"): TRANSCENDENTAL + 4.0,
         cpu::log_softmax_grad,
@@ -141,9 +142,9 @@ of_rows! {
             let dy_wanted = of.wanted(1);
             Gradient::of_first(move |g| {
                 let weighted = y.exp()?.mul(g)?;
-                // -e^y g sum dy
+                // Gradient of `y`: -e^y g sum dy
                 let of_y = dy.as_ref().map(|dy| weighted.mul(&sums(dy)?)?.neg());
-                // g - sum e^y g
+                // Gradient of `dy`: g - sum e^y g
                 let of_dy = dy_wanted.then(|| g.sub(&sums(&weighted)?));
                 Ok(smallvec![of_y.transpose()?, of_dy.transpose()?])
             })
@@ -184,7 +185,8 @@ impl Tensor {
     }
 }
 
-/// Fresh output of the shape that all inputs have; an error for scalars.
+/// One fresh output with the shape of the inputs. An error if the inputs have different shapes or
+/// are scalars.
 fn like_all(inputs: &[Layout], roles: &[&str]) -> Result<Outputs, Fault> {
     let (x, role) = (&inputs[0], roles[0]);
     if x.rank() == 0 {

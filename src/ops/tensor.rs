@@ -23,9 +23,9 @@ pub type Tensors = SmallVec<[Tensor; 2]>;
 /// A handle to a tensor. The value of a tensor never changes: an update in place consumes a handle
 /// and returns a new handle.
 ///
-/// Clones are cheap. When the last clone is dropped, the tensor is deleted once all commands that
-/// were sent before the drop have run. Dropping never blocks and never panics. A handle does not
-/// keep its runtime alive: once the runtime is gone, methods return
+/// Clones are cheap. After the last clone is dropped, the runtime deletes the tensor once all
+/// commands sent before the drop have run. Dropping never blocks and never panics. A handle does
+/// not keep its runtime alive: once the runtime is gone, methods return
 /// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
 ///
 /// Ops are methods, and return at once. The operators `+`, `-`, `*` and `/` take tensors and
@@ -51,8 +51,8 @@ pub type Tensors = SmallVec<[Tensor; 2]>;
 #[derive(Clone)]
 pub struct Tensor {
     handle: Arc<Handle>,
-    /// Log of the tape that records the ops which read this tensor. `Some` iff the tensor is
-    /// watched or depends on a watched tensor.
+    /// Log of the tape that records the ops which read this tensor. `Some` if the tensor is watched
+    /// or depends on a watched tensor, else `None`.
     log: Option<Weak<Log>>,
 }
 
@@ -145,7 +145,8 @@ impl Tensor {
         self.handle.layout.dtype()
     }
 
-    /// Returns a handle of the same tensor without a tape: ops on the new handle are not recorded.
+    /// Returns another handle of this tensor, without a tape: ops on the new handle are not
+    /// recorded.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -286,13 +287,14 @@ impl Tensor {
         self.handle.home.number()
     }
 
-    /// Whether this is the only handle of the tensor. If it is, all commands that other threads
-    /// sent with clones of this handle are already in the queue.
+    /// Whether this is the only handle of the tensor. If no clone exists, all commands that other
+    /// threads sent with clones are already in the queue.
     pub(crate) fn is_last_handle(&mut self) -> bool {
         Arc::get_mut(&mut self.handle).is_some()
     }
 
-    /// Open log that records the ops which read this tensor; `None` if no log is open.
+    /// Log that records the ops which read this tensor; `None` if no log records ops on this
+    /// tensor.
     pub(crate) fn tape(&self) -> Option<Arc<Log>> {
         self.log.as_ref()?.upgrade().filter(|log| log.is_open())
     }
@@ -307,7 +309,7 @@ impl Tensor {
 pub(crate) fn dims(op: &str, values: &[usize]) -> Result<Dims, Error> {
     Dims::try_new(values).ok_or_else(|| {
         let (count, most) = (values.len(), Dims::MAX_LEN);
-        // The message shows only the start of the list, because the list may have a million
+        // Show only the start of the list in the message, because the list may have a million
         // entries.
         let first = &values[..8];
         let message = format!(

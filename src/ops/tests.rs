@@ -393,7 +393,7 @@ fn sizes_beyond_memory_are_errors() {
 }
 
 /// Inference of any inputs returns outputs with a finite number of flops, or an error. An overflow
-/// would panic, because tests are built with overflow checks.
+/// would panic here, because tests are built with overflow checks.
 #[test]
 fn nothing_panics_whatever_the_inputs() {
     let (ops, mut draw) = (samples::each(), Draw::new(1, Sizes::Few));

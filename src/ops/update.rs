@@ -28,8 +28,8 @@ use crate::op::Outputs;
 ///
 /// - the op, and its name, which is also the name of the functions on the CPU and in CUDA;
 /// - flops per element;
-/// - the check of the op's numbers;
-/// - usual values of these numbers.
+/// - a check that the op's numbers, such as the learning rate, are valid;
+/// - usual values of the op's numbers.
 macro_rules! updates {
     ($(
         $Op:ident $name:ident: $flops:expr,
@@ -136,7 +136,7 @@ fn infer(states: &[&str], inputs: &[Layout]) -> Result<Outputs, Fault> {
     Ok(Outputs::updates(tensors * written))
 }
 
-/// Number of inputs that are updated, if the optimizer keeps `states` states for each parameter.
+/// Number of inputs that the op updates, if the optimizer keeps `states` states for each parameter.
 const fn written(states: usize, inputs: usize) -> usize {
     inputs / (states + 2) * (states + 1)
 }

@@ -16,7 +16,7 @@ pub use split::Split;
 use crate::layout::Layout;
 use crate::op::Outputs;
 
-/// Output that is a view of the only input, with this layout.
+/// Output that is a view of the only input, with the layout `layout`.
 fn seen_as(layout: Layout) -> Outputs {
     Outputs::view(0, layout)
 }

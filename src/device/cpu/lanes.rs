@@ -4,13 +4,15 @@ use super::wide::widest;
 
 const LANES: usize = 16;
 
-/// Sixteen partial results, one in each lane. Element `i` of each added slice is added to lane `i %
-/// 16`. The error of a sum in f64 lanes is far below the error of rounding the sum to f32.
+/// Sixteen partial results of a sum or another reduction, called lanes. Element `i` of each added
+/// slice is added to lane `i % 16`. In f64 lanes, the error of a sum is far smaller than the error
+/// of rounding the sum to f32.
 #[derive(Clone, Copy, Debug)]
 pub struct Lanes<T>([T; LANES]);
 
 impl<T: Copy> Lanes<T> {
-    /// Makes lanes that all hold `start`, which must be the neutral element of the operation.
+    /// Makes lanes that all hold `start`. `start` must be the neutral element of the reduction,
+    /// such as 0 for a sum.
     pub const fn new(start: T) -> Self {
         Self([start; LANES])
     }

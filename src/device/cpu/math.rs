@@ -14,17 +14,19 @@ use std::f32::consts::LOG2_E;
 
 /// `e^x`, within 2 units in the last place, also for subnormal results.
 ///
-/// `e^x = 2^n * e^r`, where `n` is the integer nearest to `x / ln 2` and `|r| <= ln 2 / 2`. `e^r`
-/// is its Taylor polynomial of degree 7, whose remainder is below 6e-9.
+/// `e^x = 2^n * e^r`, where `n` is the integer nearest to `x / ln 2` and `|r| <= ln 2 / 2`. The
+/// function computes `e^r` by the Taylor polynomial of degree 7, whose remainder is below 6e-9.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
-    // Outside `LOW..HIGH`, the result is zero or infinite. Two comparisons are used instead of a
-    // clamp, so that a NaN stays NaN.
+    // Outside `LOW..HIGH`, the result is zero or infinite. The code uses two comparisons instead of
+    // a clamp, so that a NaN stays NaN.
     const LOW: f32 = -104.5;
     const HIGH: f32 = 89.0;
-    // `x + ROUND` has the integer nearest to `x` in its low bits.
+    // Number that rounds to an integer when it is added: the low bits of `x + ROUND` are the
+    // integer nearest to `x`.
     const ROUND: f32 = 12_582_912.0;
-    // `ln 2` as the sum of two parts. The product of a small integer and the head is exact.
+    // `ln 2` is split into the sum of a head and a tail. The head has few digits, so its product
+    // with a small integer is exact.
     const LN_2_HEAD: f32 = 0.693_359_4;
     const LN_2_TAIL: f32 = -2.121_944_4e-4;
     let x = if x < LOW { LOW } else { x };
@@ -114,7 +116,7 @@ pub fn relu(x: f32) -> f32 {
     if x < 0.0 { 0.0 } else { x }
 }
 
-/// The larger of two values; NaN if either is NaN.
+/// The larger of two values; NaN if one of them is NaN.
 #[inline(always)]
 pub fn larger<T: Copy + PartialOrd>(a: T, b: T) -> T {
     // `a != a` holds for NaN only.
@@ -122,7 +124,7 @@ pub fn larger<T: Copy + PartialOrd>(a: T, b: T) -> T {
     if a >= b || a != a { a } else { b }
 }
 
-/// The smaller of two values; NaN if either is NaN.
+/// The smaller of two values; NaN if one of them is NaN.
 #[inline(always)]
 pub fn smaller<T: Copy + PartialOrd>(a: T, b: T) -> T {
     // `a != a` holds for NaN only.
@@ -134,8 +136,8 @@ pub fn smaller<T: Copy + PartialOrd>(a: T, b: T) -> T {
 mod tests {
     use super::*;
 
-    /// Largest distance between `f` and `reference` in units in the last place, over every 997th
-    /// float of either sign up to `limit`.
+    /// Largest distance between `f` and `reference`, in units in the last place. The test tries
+    /// every 997th float of either sign up to `limit`.
     fn distance(f: fn(f32) -> f32, reference: fn(f64) -> f64, limit: f32) -> i64 {
         let floats = (0..=limit.to_bits())
             .step_by(997)
@@ -173,8 +175,8 @@ mod tests {
             near(gelu(x), wide * below(wide), 1e-7);
             let gate = 1.0 / (1.0 + (-wide).exp());
             near(silu(x), wide * gate, 4e-7);
-            // The derivatives have zeros, near which their terms cancel. The tests therefore limit
-            // the absolute error.
+            // Near the zeros of the derivatives, terms cancel and relative errors are large. The
+            // tests therefore limit the absolute error.
             let bell = (-0.5 * wide * wide).exp() / std::f64::consts::TAU.sqrt();
             let slope = below(wide) + wide * bell;
             assert!((f64::from(gelu_slope(x)) - slope).abs() <= 1e-7, "{x}");
@@ -238,7 +240,7 @@ mod tests {
             let bits = numbers.next();
             let [x, y] = [f32::from_bits(bits as u32), f32::from_bits((bits >> 32) as u32)];
             check(x, y);
-            // Most of these powers are infinite or zero, so also try smaller exponents.
+            // For random exponents, most powers are infinite or zero, so also try small exponents.
             check(x, (y.to_bits() >> 8) as f32 / (1 << 21) as f32 - 4.0);
         }
     }

@@ -15,8 +15,8 @@ pub fn check_all_below_but(
     but: Option<i32>,
     what: &str,
 ) -> Result<(), DeviceError> {
-    // A negative number converted to `u32` is at least 2^31, and `bound` is at most 2^31. One
-    // comparison therefore finds both negative numbers and numbers that are too large.
+    // A negative number becomes at least 2^31 when it is converted to `u32`, and `bound` is at most
+    // 2^31. One comparison therefore finds both negative numbers and numbers that are too large.
     let bound = limit.min(1 << 31) as u32;
     match numbers.iter().position(|&n| n as u32 >= bound && Some(n) != but) {
         None => Ok(()),

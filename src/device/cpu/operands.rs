@@ -8,10 +8,11 @@ use bytemuck::Pod;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Operands of one run. A slice starts with the first element of its tensor and ends with the last
-/// element. If the tensor is not contiguous, the slice includes the elements of the storage between
-/// the tensor's elements. Strides count from the first element. Outputs are packed, and the op must
-/// overwrite all their elements.
+/// Operands of one run, each as a slice. A slice starts with the first element of its tensor and
+/// ends with the last element. If the tensor is not contiguous, the slice includes the elements of
+/// the storage between the tensor's elements. Index 0 of a slice is the first element of the
+/// tensor, whatever the offset of the layout. Outputs are packed, and the op must overwrite all
+/// their elements.
 #[derive(Debug)]
 pub struct Operands<'a> {
     inputs: &'a [Place],
@@ -30,7 +31,7 @@ impl<'a> Operands<'a> {
         let ranges = |places: &[Place]| {
             places.iter().map(words_of).collect::<Result<SmallVec<[Range<u64>; 6]>, _>>()
         };
-        // No slice is lent for an input that is updated in place, because its old value is read
+        // Lend no slice for an input that is updated in place, because kernels read the old value
         // from the output.
         let mut shared = ranges(call.inputs)?;
         shared
@@ -89,9 +90,9 @@ impl<'a> Operands<'a> {
         self.inputs.len()
     }
 
-    /// Elements of input `i`. The slice is empty if the input is updated in place, because the old
-    /// value is in the output. Elements of a [`DType::Bool`](crate::DType::Bool) are read as `u8`:
-    /// 0 or 1.
+    /// Elements of input `i`. The slice is empty if the op updates the input in place, because the
+    /// output then contains the old value. Elements of a [`DType::Bool`](crate::DType::Bool) are
+    /// read as `u8`: 0 or 1.
     ///
     /// # Panics
     /// If `i` is not below the number of inputs, or its bytes are not elements of type `T`.
@@ -109,9 +110,9 @@ impl<'a> Operands<'a> {
         std::array::from_fn(|i| self.read(i))
     }
 
-    /// Elements of output `i`. A second call returns an empty slice. Elements of a
-    /// [`DType::Bool`](crate::DType::Bool) are written as `u8`: 0 or 1. Reading the tensor fails if
-    /// an element is any other number.
+    /// Elements of output `i`. A second call for output `i` returns an empty slice. Elements of a
+    /// [`DType::Bool`](crate::DType::Bool) are written as `u8`: 0 or 1. If the kernel writes any
+    /// other number to an element, a later read of the tensor fails.
     ///
     /// # Panics
     /// If `i` is not below the number of outputs, or its bytes are not elements of type `T`.
@@ -128,10 +129,10 @@ impl<'a> Operands<'a> {
     }
 
     /// Workspace of the run: as many bytes as [`Kernels::cpu_workspace`] returned. The contents are
-    /// undefined. A second call returns an empty slice.
+    /// undefined. Only the first call returns the workspace; a second call returns an empty slice.
     pub fn workspace<T: Pod>(&mut self) -> &'a mut [T] {
         match std::mem::take(&mut self.workspace) {
-            // The address of an empty slice is dangling, and may not be aligned for `T`.
+            // Do not cast an empty slice: its address is dangling, and may not be aligned for `T`.
             [] => &mut [],
             words => bytemuck::cast_slice_mut(words),
         }

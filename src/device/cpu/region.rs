@@ -1,4 +1,5 @@
-//! Memory of the device: one range of bytes, lent out in disjoint pieces.
+//! Memory of the device: one range of bytes, from which the device lends disjoint pieces to
+//! kernels.
 //!
 //! The only unsafe code of this module gives memory back to the system. Making an anonymous map is
 //! safe, and pieces are split off in address order without unsafe code.
@@ -8,7 +9,8 @@ use memmap2::{MmapMut, MmapOptions};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Unit of lending, 4 bytes. Kernels see the words as the elements that are stored in them.
+/// Unit in which memory is lent: 4 bytes. Kernels get the lent words as slices of the tensor's
+/// element type.
 pub(super) type Word = u32;
 
 /// Bytes of a word. Every lent range starts and ends at a multiple of this number.
@@ -64,9 +66,9 @@ impl Region {
         self.map.as_ref().map_or(0, |map| map.len() as u64)
     }
 
-    /// Allows the system to use the memory of these bytes for other purposes until the bytes are
-    /// written again. Until then, the contents of the bytes are undefined. The system may ignore
-    /// this hint.
+    /// Allows the system to use the memory of the bytes in `range` for other purposes until the
+    /// bytes are written again. Until the next write, the contents of the bytes are undefined. The
+    /// system may ignore the request.
     pub(super) fn forget(&mut self, range: Range<u64>) {
         #[cfg(unix)]
         if let Some(map) = &mut self.map {
@@ -116,11 +118,11 @@ impl Region {
     ) -> Result<(Shared<'_>, Exclusive<'_>), DeviceError> {
         let bytes = self.bytes();
         let reserved = bytes.len();
-        // If the last word of the region is not complete, its bytes cannot be lent.
+        // If the last word of the region is not complete, the bytes of this word cannot be lent.
         let whole = reserved - reserved % WORD as usize;
         let mut rest: &mut [Word] = match whole {
             0 => &mut [],
-            // The map starts at a page, so it is aligned for words.
+            // The map starts at a page, so its bytes are aligned for words.
             _ => bytemuck::cast_slice_mut(&mut bytes[..whole]),
         };
         let mut loans = SmallVec::<[Loan; 12]>::new();
@@ -140,7 +142,7 @@ impl Region {
         }
         loans.sort_unstable_by_key(|loan| loan.start);
 
-        // Split the region from front to back, one group of loans after another.
+        // Split the region from front to back, one group of overlapping loans after another.
         let mut read: Shared<'_> = shared.iter().map(|_| <&[Word]>::default()).collect();
         let mut write: Exclusive<'_> = exclusive.iter().map(|_| <&mut [Word]>::default()).collect();
         let mut cut = 0; // offset at which `rest` starts, in words

@@ -1,14 +1,15 @@
-//! Division of loops among threads. The pieces of a loop never depend on the number of threads.
+//! Division of loops into pieces that threads share. How a loop is cut never depends on the number
+//! of threads.
 
 use crate::sync::join;
 use rayon::prelude::*;
 
-/// Number of elements below which the calling thread runs the whole loop, because waking another
-/// thread takes microseconds.
+/// Number of elements from which on threads share a loop. The calling thread runs a shorter loop
+/// alone, because waking another thread takes microseconds.
 const WORTH_SHARING: usize = 32 * 1024;
 
-/// Number of elements that a thread takes at a time, large enough to make the cost of the handover
-/// small.
+/// Number of elements that a thread takes at a time. The number is so large that passing a piece to
+/// a thread costs little compared with the work.
 pub const PIECE: usize = 16 * 1024;
 
 /// Length of a piece that consists of whole rows of `row` elements: about [`PIECE`] elements, and
@@ -33,7 +34,8 @@ pub fn pieces<T: Send>(
     }
 }
 
-/// [`pieces`] for two outputs at once, which are cut into the same number of parts.
+/// Calls `body` like [`pieces`], but for two outputs at once. The two outputs are cut into equally
+/// many parts.
 pub fn pieces_of_two<A: Send, B: Send>(
     (a, len_a): (&mut [A], usize),
     (b, len_b): (&mut [B], usize),
@@ -50,8 +52,9 @@ pub fn pieces_of_two<A: Send, B: Send>(
     }
 }
 
-/// Calls `body(i, parts)` with parts of all outputs, which have equal length. The parts begin at
-/// element `i`. Their length is a multiple of `len`, except for the last parts.
+/// Calls `body(i, parts)` with parts of all outputs; the outputs have equal length. The parts begin
+/// at element `i` of each output. The length of the parts is a multiple of `len`, except at the end
+/// of the outputs.
 pub fn pieces_of<const N: usize>(
     out: [&mut [f32]; N],
     len: usize,

@@ -6,12 +6,12 @@ use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{ThreadPool, ThreadPoolBuilder};
 use std::sync::Arc;
 
-/// A team of threads that share the work of each op. Clones refer to the same team. The threads end
-/// when the last clone is dropped.
+/// A team of threads that share the work of each op. All clones of a `Team` refer to one team. The
+/// threads end when the last clone is dropped.
 ///
-/// If a thread of the team starts work, the work begins at once. Any other thread passes the work
-/// to the team, and waits. A caller that runs many small ops should therefore run them on a thread
-/// of the team:
+/// Work that a thread of the team starts begins at once. Any other thread passes its work to the
+/// team, and waits for the result. A caller that runs many small ops should therefore run the ops
+/// on a thread of the team:
 ///
 /// ```
 /// use remat::device::Device;
@@ -34,7 +34,7 @@ struct Members {
 }
 
 impl Team {
-    /// Starts `threads` threads, or with `None` as many threads as the system offers.
+    /// Starts `threads` threads. With `None`, starts as many threads as the system offers.
     ///
     /// # Errors
     /// If the number is 0 or more than [`MAX_THREADS`], or if the system does not start this number
@@ -76,8 +76,8 @@ impl Team {
         self.0.pool.as_ref().expect("until dropped").broadcast(|_| work());
     }
 
-    /// Runs `work` on one thread of the team, and returns the result of `work`. All threads of the
-    /// team share the loops in `work`.
+    /// Runs `work` on one thread of the team, and returns the result of `work`. Parallel loops in
+    /// `work` are shared by all threads of the team.
     pub fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         self.0.pool.as_ref().expect("until dropped").install(work)
     }
@@ -85,10 +85,9 @@ impl Team {
 
 impl Drop for Members {
     fn drop(&mut self) {
-        // The threads end when they notice that the pool was dropped. Dropping the pool does not
-        // wait for the threads.
+        // Tell the threads to end. Dropping the pool does not wait until the threads have ended.
         drop(self.pool.take());
-        // The calling thread may be a thread of the team, and must not wait for itself.
+        // The calling thread may be a thread of the team. A thread must not wait for itself.
         let this = thread::current().id();
         for thread in self.threads.drain(..).filter(|thread| thread.thread().id() != this) {
             // The result needs no check, because threads of the team never end with a panic: a

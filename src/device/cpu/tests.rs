@@ -11,7 +11,7 @@ fn the_number_of_threads_does_not_change_a_bit() {
         let rig = Rig::new(Cpu::of(&team, BYTES).unwrap());
         (team, rig)
     });
-    // All samples would take a minute, so run one in `parts`.
+    // A run of all samples would take a minute, so run one of every `parts` samples.
     rigs[0].1.parts = 2;
     assert_same_bits(tasks(&rigs[0].1, 0), rigs.len(), |way, op, args| {
         let (team, rig) = &mut rigs[way];
@@ -23,7 +23,7 @@ fn the_number_of_threads_does_not_change_a_bit() {
 fn devices_may_share_a_team_and_be_used_anywhere() {
     let [team, other] = [2, 3].map(|threads| Team::new(Some(threads)).unwrap());
     let mut outside = Rig::new(Cpu::of(&team, BYTES).unwrap());
-    // Few samples are enough for this device.
+    // Run few samples on the device that is used from outside of its team.
     outside.parts = 8;
     // Use devices of both teams on a thread of one team.
     let (mut own, mut foreign) =
@@ -52,7 +52,8 @@ fn threads_named(name: &str) -> usize {
 #[cfg(target_os = "linux")]
 #[test]
 fn threads_end_with_the_device() {
-    // No other test has a team of this size, so only this test has a thread with the last name.
+    // No other test has a team of 7 threads, so only this test has a thread with the name of the
+    // seventh thread.
     const THREADS: usize = 7;
     let last = format!("remat-cpu-{}", THREADS - 1);
     for _ in 0..20 {

@@ -1,10 +1,10 @@
 //! Loops that are also compiled for wide vector instructions, which only some machines have.
 //!
-//! Rust neither reorders nor fuses float operations, so a loop gives the same bits for any vector
-//! width.
+//! A loop gives the same bits for any vector width, because Rust neither reorders nor fuses float
+//! operations.
 
 /// Runs a short loop, compiled for the widest vectors of this machine. Only code that the compiler
-/// inlines into `work` uses these vectors.
+/// inlines into `work` uses the wide vectors.
 #[inline(always)]
 pub fn widest<R>(work: impl FnOnce() -> R) -> R {
     #[cfg(target_arch = "x86_64")]

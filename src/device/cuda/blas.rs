@@ -4,10 +4,10 @@
 //! library on one kind of GPU, as long as "a single CUDA stream is active only". With several
 //! streams, cuBLAS "may optimize total performance by picking different internal implementations",
 //! depending on the workspace that each implementation finds (cuBLAS documentation, "Results
-//! Reproducibility", <https://docs.nvidia.com/cuda/cublas/#results-reproducibility>). Here, a
-//! handle has one stream, and the size of a product's workspace depends only on the sizes of the
-//! product. The alignment of addresses might also change the bits. The alignment never varies,
-//! because tensors and workspaces always begin at multiples of 256 bytes.
+//! Reproducibility", <https://docs.nvidia.com/cuda/cublas/#results-reproducibility>). In this
+//! crate, a handle has one stream, and the size of a product's workspace depends only on the sizes
+//! of the product. The alignment of addresses might also change the bits, but the alignment never
+//! varies: tensors and workspaces always begin at multiples of 256 bytes.
 
 #![allow(unsafe_code)]
 
@@ -27,25 +27,25 @@ const WORKSPACE: [u64; 2] = [64 << 10, 32 << 20];
 pub(crate) const LARGEST: usize = c_int::MAX as usize;
 
 /// Largest number of products in one call: cuBLAS 10 and 11 failed at 65536 products on some
-/// devices (PyTorch issue 45724). The number is a power of two, so that the address of each lot of
-/// a large batch has the same alignment as the address of the first lot.
+/// devices (PyTorch issue 45724). Larger batches are cut into lots of this size. The number is a
+/// power of two, so that the addresses of all lots have the alignment of the first lot's address.
 const LOT: usize = 1 << 15;
 
-/// Smallest number of products in each part of a long sum. A sum has at most [`PARTS`] parts.
-/// Neither number is tuned on a GPU.
+/// Smallest number of products in each part of a long sum. A sum has at most [`PARTS`] parts. The
+/// numbers `PART` and `PARTS` were not tuned on a GPU.
 const PART: usize = 128;
 const PARTS: usize = 16;
 
 /// Bytes of workspace for products that write `output_bytes` bytes, where each element is a sum of
-/// `k` products. cuBLAS cuts long sums into parts if there are too few output elements to keep all
-/// multiprocessors busy. The parts are written to the workspace, and are added up later. The size
-/// is limited, because the workspace counts against the budget.
+/// `k` products. If there are too few output elements to keep all multiprocessors busy, cuBLAS cuts
+/// long sums into parts. cuBLAS writes the parts to the workspace, and adds them up later. The size
+/// of the workspace is limited, because the workspace counts against the budget.
 pub(crate) fn workspace(output_bytes: u64, k: usize) -> u64 {
     let [least, most] = WORKSPACE;
     output_bytes.saturating_mul((k / PART).min(PARTS) as u64).clamp(least, most)
 }
 
-/// Type of the elements, and precision of products and sums.
+/// Type of the elements, and precision in which products and sums are computed.
 #[derive(Clone, Copy, Debug)]
 struct Precision {
     data: sys::cudaDataType,
@@ -65,7 +65,7 @@ impl Precision {
         Self { compute: sys::cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32, ..Self::F32 };
 }
 
-/// Form of a matrix in memory. One stride is 1, and the other stride is `leading`.
+/// Form of a matrix in memory. One of its two strides is 1, and the other is `leading`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Form {
     /// Whether columns are contiguous, instead of rows.
@@ -76,8 +76,8 @@ pub(crate) struct Form {
 }
 
 impl Form {
-    /// Form of a matrix with these numbers of rows and columns and these strides. `None` if cuBLAS
-    /// cannot read the matrix.
+    /// Form of a matrix with the given numbers of rows and columns and the given strides. `None` if
+    /// cuBLAS cannot read a matrix with these strides.
     pub(crate) fn of(
         [rows, columns]: [usize; 2],
         [row_stride, column_stride]: [usize; 2],
@@ -128,7 +128,7 @@ pub(crate) struct Side {
     pub first: Ptr,
     /// Form of each matrix.
     pub form: Form,
-    /// Distance in elements from one matrix to the next; 0 repeats the same matrix.
+    /// Distance in elements from one matrix to the next; 0 if all products read one matrix.
     pub step: usize,
 }
 
@@ -137,8 +137,8 @@ pub(crate) struct Side {
 pub(crate) struct Products {
     /// Number of products.
     pub batch: usize,
-    /// Number of rows of `a`; number of columns of `a` and rows of `b`; number of columns of `b`.
-    /// No size is 0.
+    /// Three sizes, none of them 0: the number of rows of `a`; the number of columns of `a`, which
+    /// is the number of rows of `b`; and the number of columns of `b`.
     pub sizes: [usize; 3],
     /// The left side.
     pub a: Side,
@@ -172,11 +172,11 @@ impl Blas {
         let precision = if tf32 { Precision::TF32 } else { Precision::F32 };
         let blas = Self { _stream: stream, handle, precision };
         // SAFETY: the handle was just made, and `_stream` keeps the stream alive as long as the
-        // handle. A stream of the driver API and a stream of the runtime API are the same type of
-        // pointer.
+        // handle. A stream of the driver API and a stream of the runtime API are pointers of one
+        // type.
         unsafe { result::set_stream(handle, blas._stream.cu_stream().cast()) }.map_err(starting)?;
-        // Use full precision: TF32 is used only if the compute type requests it. SAFETY: the handle
-        // was just made, and is used by this thread alone.
+        // Use full precision. cuBLAS then uses TF32 only if the compute type of a product requests
+        // it. SAFETY: the handle was just made, and is used by this thread alone.
         unsafe { sys::cublasSetMathMode(handle, sys::cublasMath_t::CUBLAS_DEFAULT_MATH) }
             .result()
             .map_err(starting)?;
@@ -201,8 +201,8 @@ impl Blas {
         ];
         let bytes = workspace((batch * m * n * element_bytes) as u64, k);
         // SAFETY: the caller guarantees that `bytes` bytes at `scratch` belong to the workspace of
-        // the run. The stream works in order, so no later work uses these bytes before this product
-        // is done.
+        // the run. The stream works in order, so no later work uses the bytes before the product is
+        // done.
         unsafe { sys::cublasSetWorkspace_v2(self.handle, pointer(scratch), bytes as usize) }
             .result()
             .map_err(|e| failed("taking a workspace", e))?;

@@ -1,8 +1,9 @@
 //! Cache folder for compiled code.
 //!
-//! Code from this folder is executed, so only the user and root may have permission to write to the
-//! folder. The folder, its files and all parent folders are checked as `ssh` checks its files. If
-//! other users can write to any of them, no code is kept.
+//! Code from the cache folder is executed, so only the user and root may have permission to write
+//! to the folder. The folder, its files and all parent folders are checked as `ssh` checks its
+//! files. If other users can write to one of these folders or files, the device neither reads code
+//! from the cache folder nor keeps code in it.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 use sha2::{Digest as _, Sha256};
@@ -33,8 +34,8 @@ impl Cache {
         Self { folder }
     }
 
-    /// Returns the image kept under `name`. Returns `None` if no image is kept under this name, or
-    /// the file is damaged.
+    /// Returns the image kept under `name`. Returns `None` if no image is kept under `name`, or the
+    /// file is damaged.
     pub(super) fn get(&self, name: &str) -> Option<Vec<u8>> {
         let path = self.folder.as_ref()?.join(name);
         let mut file = File::open(&path).ok()?;
@@ -44,12 +45,12 @@ impl Cache {
         unseal(&sealed).map(<[u8]>::to_vec)
     }
 
-    /// Keeps an image under a name. A temporary file is renamed when it is complete, so concurrent
-    /// writers never leave an incomplete file.
+    /// Keeps an image under a name. The function writes a temporary file, and renames the file when
+    /// it is complete. Concurrent writers therefore never leave an incomplete file.
     pub(super) fn keep(&self, name: &str, image: &[u8]) {
         let Some(folder) = &self.folder else { return };
-        // Other threads and processes may write the same name at the same time, so each writer has
-        // its own temporary file.
+        // Other threads and processes may write an image of the same name at the same time, so each
+        // writer has its own temporary file.
         static DRAFTS: AtomicU64 = AtomicU64::new(0);
         let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
         let draft = folder.join(format!("{name}.{}-{number}.tmp", std::process::id()));
@@ -91,8 +92,8 @@ fn trusted(folder: &Path) -> io::Result<PathBuf> {
     builder.recursive(true).create(folder)?;
     let folder = folder.canonicalize()?;
     closed_to_others(&folder, &folder.metadata()?)?;
-    // A user who may write to a parent folder could replace this folder, unless the parent folder
-    // is sticky.
+    // A user who may write to a parent folder could replace the cache folder, unless the parent
+    // folder is sticky.
     for above in folder.ancestors().skip(1) {
         let metadata = above.metadata()?;
         if !is_sticky(&metadata) {
@@ -126,8 +127,8 @@ fn closed_to_others(path: &Path, metadata: &Metadata) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether users can rename and remove only their own files in a folder, as in `/tmp`. The folder
-/// must belong to root.
+/// Whether a folder is sticky and belongs to root, like `/tmp`: users can rename and remove only
+/// their own files in it.
 #[cfg(unix)]
 fn is_sticky(metadata: &Metadata) -> bool {
     use std::os::unix::fs::MetadataExt as _;
@@ -222,13 +223,13 @@ mod tests {
                 assert_eq!(is_used(&inner), used, "{mode:o}");
             }
             allow(&inner, 0o700);
-            // If other users can write to the parent folder, the folder is not used.
+            // If other users can write to the parent folder, the cache does not use the folder.
             for (mode, used) in [(0o755, true), (0o775, false), (0o777, false)] {
                 allow(&outer, mode);
                 assert_eq!(is_used(&inner), used, "above it, {mode:o}");
             }
             allow(&outer, 0o755);
-            // If other users can write to the target of a link, the link is not used.
+            // If other users can write to the target of a link, the cache does not use the link.
             let (open, link) = (outer.join("open"), outer.join("link"));
             std::fs::create_dir(&open).unwrap();
             symlink(&open, &link).unwrap();
@@ -252,7 +253,7 @@ mod tests {
             std::fs::remove_dir_all(outer).unwrap();
         }
 
-        /// Only root can give files away, so other users skip this test.
+        /// Only root can give files to another user, so the test does nothing for other users.
         #[test]
         fn files_and_folders_of_another_user_are_not_used() {
             let outer = folder("foreign");

@@ -1,5 +1,6 @@
-//! Checks that kernels rely on. Operands have the layouts that the op infers and lie within the
-//! memory, and outputs overlap no other operand.
+//! Checks of operands before a run, because kernels rely on their results. Operands must have the
+//! layouts that the op infers, and must lie within the memory. Outputs must overlap no other
+//! operand.
 
 use super::gpu::Gpu;
 use super::scratch::ALIGNMENT;
@@ -12,8 +13,8 @@ use std::ops::Range;
 /// Fails unless the outputs have the layouts that the op infers, and every operand lies within the
 /// memory.
 ///
-/// Outputs and workspace must not overlap each other or an input. The only exception is an output
-/// of an update in place, which may overlap its old value.
+/// Outputs and workspace must not overlap each other or an input. The only exception is the output
+/// of an update in place, which overlaps its own old value.
 pub(super) fn operands<O: Operation>(gpu: &Gpu, call: &Call<'_, O>) -> Result<(), DeviceError> {
     let old_values = outputs(call)?;
     let mut written: SmallVec<[Range<u64>; 6]> = SmallVec::new();
@@ -101,8 +102,8 @@ mod tests {
         Place { storage, layout }
     }
 
-    /// Kernels do not check their operands, and any caller may use a device, so invalid calls must
-    /// be refused.
+    /// Kernels do not check their operands, and any caller may use a device, so the device must
+    /// refuse invalid calls.
     #[test]
     fn calls_that_do_not_fit_are_refused() {
         let Some(mut device) = for_tests(BYTES) else { return };
@@ -130,8 +131,8 @@ mod tests {
             (&neg, &[], &[y], 0..0, "neg: takes 1 inputs, 0 were given"),
             (&product, &[at(0, &[2, 3]), at(256, &[4, 5])], &[large], 0..0, "has 3 columns"),
             (&flat, &[at(0, &[2, 2])], &[y], 0..0, "reshape is a view"),
-            // An update whose output is not at the place of the updated input, and an update that
-            // also reads the updated input.
+            // Two invalid updates: the output is not at the place of the updated input, or the
+            // updated input is also another input.
             (&add, &[x, y], &[at(512, &[4])], 0..0, "an output of accumulate"),
             (&add, &[x, x], &[x], 0..0, "overlap"),
             (&neg, &[x], &[at(8, &[4])], 0..0, "overlap"),

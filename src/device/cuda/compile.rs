@@ -1,4 +1,5 @@
-//! Compilation of a kernel's source for one architecture by NVRTC. The result is kept on disk.
+//! Compilation of a kernel's source for one architecture by NVRTC. The compiled code is kept on
+//! disk.
 
 #![allow(unsafe_code)]
 
@@ -28,14 +29,14 @@ impl Image {
 pub(super) struct Compiler {
     /// Architecture such as `sm_90`, or `compute_90` for PTX that the driver compiles further.
     architecture: String,
-    /// Version of NVRTC. It is part of the file name, because another version may generate better
-    /// code.
+    /// Version of NVRTC. The version is part of the file name, so that code from another version,
+    /// which may be worse, is not reused.
     version: Version,
     kept: Cache,
 }
 
 impl Compiler {
-    /// Makes a compiler for devices of this compute capability. Code is kept in the folder
+    /// Makes a compiler for devices of the given compute capability. Code is kept in the folder
     /// `REMAT_CACHE_DIR`, or in `remat` in the system's folder for caches.
     pub(super) fn new(capability: (u32, u32)) -> Result<Self, DeviceError> {
         let version = versions::nvrtc().ok_or_else(missing)?;
@@ -64,7 +65,7 @@ impl Compiler {
         Ok(Image(image))
     }
 
-    /// Removes the kept image of a source. Called if the driver could not read the image.
+    /// Removes the kept image of a source. The caller found that the driver cannot read the image.
     pub(super) fn forget(&self, source: &Source) {
         self.kept.forget(&self.file_name(source));
     }
@@ -104,10 +105,11 @@ pub(super) fn known() -> Result<Vec<u32>, DeviceError> {
     })
 }
 
-/// Architecture to compile for. The first choice is code for the device's architecture, or for an
-/// earlier architecture of the same generation, which the device can also run. The second choice is
-/// PTX for an earlier generation, which the driver compiles. Returns `None` if NVRTC supports later
-/// architectures only.
+/// Architecture to compile for. The first choice is code for the device's architecture. If NVRTC
+/// does not know the device's architecture, the function takes an earlier architecture of the same
+/// generation, whose code the device can also run. The second choice is PTX for an earlier
+/// generation, which the driver compiles. Returns `None` if NVRTC supports later architectures
+/// only.
 fn architecture((major, minor): (u32, u32), known: &[u32]) -> Option<String> {
     let newest = known.iter().copied().filter(|&number| number <= 10 * major + minor).max()?;
     let kind = if newest / 10 == major { "sm" } else { "compute" };
@@ -130,7 +132,7 @@ fn missing() -> DeviceError {
 }
 
 /// Compiles a source for an architecture such as `sm_90`, or to PTX for an architecture such as
-/// `compute_90`. This needs no device.
+/// `compute_90`. Compiling needs no device.
 pub(super) fn compile(source: &Source, architecture: &str) -> Result<Vec<u8>, DeviceError> {
     if !is_present() {
         return Err(missing());

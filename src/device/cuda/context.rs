@@ -12,17 +12,18 @@ use cudarc::driver::{CudaContext, CudaStream, DriverError};
 use std::fmt;
 use std::sync::Arc;
 
-/// Bytes that [`Context::available_bytes`] leaves for the code of the libraries and the stacks of
-/// kernels. The number is an estimate, not a measurement. cuDNN's code needs most of these bytes: a
-/// few hundred MiB if the driver loads all of the code at once.
+/// Bytes that [`Context::available_bytes`] leaves free for the code of the libraries and the stacks
+/// of kernels. The number is an estimate, not a measurement. cuDNN's code needs most of the bytes:
+/// a few hundred MiB if the driver loads all of the code at once.
 const MARGIN: u64 = 512 << 20;
 
-/// Divisor of the free bytes; the quotient (2 %) is left for other programs that use the GPU.
+/// Divisor of the free bytes. The quotient, 2 % of the free bytes, is left for other programs that
+/// use the GPU.
 const OTHERS: u64 = 50;
 
-/// An open GPU, with its stream and the libraries. Clones refer to the same GPU. A context may move
-/// between threads. A [`Cuda`](super::Cuda) must be made from the context on the thread that will
-/// use the device.
+/// An open GPU, with its stream and the libraries. All clones of a `Context` refer to one GPU. A
+/// context may move between threads. A [`Cuda`](super::Cuda) must be made from the context on the
+/// thread that will use the device.
 ///
 /// ```no_run
 /// use remat::device::cuda::Options;
@@ -35,7 +36,7 @@ const OTHERS: u64 = 50;
 #[derive(Clone)]
 pub struct Context {
     driver: Arc<CudaContext>,
-    /// Stream for all work, so that all work is done in order.
+    /// The only stream, so that the GPU does all work in order.
     stream: Arc<CudaStream>,
     compiler: Arc<Compiler>,
     libraries: Arc<Libraries>,
@@ -71,9 +72,9 @@ impl Context {
     /// Largest budget in bytes: the free bytes minus a margin. The margin is the larger of 512 MiB
     /// and 2 % of the free bytes, but at most half of the free bytes.
     ///
-    /// The memory of the context and of the libraries' handles is allocated when the GPU is opened,
-    /// so the free bytes exclude this memory. The margin is for memory that is allocated later, in
-    /// addition to the budget. Kernels are loaded when they first run, the stacks of kernels grow,
+    /// The free bytes exclude the memory of the context and of the libraries' handles, because both
+    /// are allocated when the GPU is opened. The margin is for memory that is allocated later, in
+    /// addition to the budget: kernels are loaded when they first run, the stacks of kernels grow,
     /// and other programs may use the GPU.
     ///
     /// # Errors
@@ -84,8 +85,8 @@ impl Context {
         Ok(free - MARGIN.max(free / OTHERS).min(free / 2))
     }
 
-    /// Makes a simulated device of `bytes` bytes. It has the same workspaces as this GPU, and
-    /// therefore the same peak of memory.
+    /// Makes a simulated device of `bytes` bytes. Ops on the simulated device have the workspaces
+    /// that they have on this GPU, so the peak of memory is that of this GPU.
     #[must_use]
     pub fn sim<O: Kernels>(&self, bytes: u64) -> Sim<O, HostTensor> {
         let libraries = Arc::clone(&self.libraries);

@@ -1,8 +1,9 @@
-//! Convolutions by cuDNN's legacy API, which version 9 still has. Tensors are packed NCHW of f32.
+//! Convolutions by cuDNN's legacy API, which cuDNN 9 still has. Tensors are f32, and packed in the
+//! order NCHW.
 //!
-//! For each shape, the decision whether cuDNN computes the convolution, and with which algorithm,
-//! is made once and kept. A repeated run therefore gives the same bits, and its workspace is known
-//! before the run.
+//! For each shape, the device decides once whether cuDNN computes the convolution, and with which
+//! algorithm, and keeps the decision. A repeated run therefore gives the same bits, and the
+//! workspace of a run is known before the run.
 
 #![allow(unsafe_code)]
 
@@ -23,8 +24,8 @@ use rustc_hash::FxHashMap;
 use std::ffi::c_int;
 use std::sync::Arc;
 
-/// Largest number of offers that are read from cuDNN. cuDNN has up to 8 algorithms, each with up to
-/// 3 math modes.
+/// Largest number of offered algorithms that are read from cuDNN. cuDNN has up to 8 algorithms,
+/// each with up to 3 math modes.
 const OFFERS: usize = 32;
 
 const _: () = assert!(
@@ -53,7 +54,7 @@ pub(crate) struct Addresses {
     pub result: Ptr,
 }
 
-/// An algorithm of cuDNN, one enum for each kind of task.
+/// An algorithm of cuDNN. cuDNN has a separate enum for each kind of task.
 #[derive(Clone, Copy, Debug)]
 enum Algorithm {
     Forward(sys::cudnnConvolutionFwdAlgo_t),
@@ -62,7 +63,8 @@ enum Algorithm {
 }
 
 impl Algorithm {
-    /// Algorithm that has this number in cuDNN; `None` if the bindings do not have the number.
+    /// Algorithm that has the number `number` in cuDNN; `None` if the Rust bindings do not have the
+    /// number.
     fn of(kind: Kind, number: u32) -> Option<Self> {
         use sys::cudnnConvolutionBwdDataAlgo_t::*;
         use sys::cudnnConvolutionBwdFilterAlgo_t::*;
@@ -119,9 +121,9 @@ pub(crate) struct Dnn {
     stream: Arc<CudaStream>,
     handle: sys::cudnnHandle_t,
     tf32: bool,
-    /// Maps a task to its plan, which the first call of [`Dnn::workspace`] or [`Dnn::takes`] for
-    /// the task makes. `None` if cuDNN does not run the task. An error is kept until [`Dnn::takes`]
-    /// has returned it.
+    /// Maps a task to its plan. The first call of [`Dnn::workspace`] or [`Dnn::takes`] for the task
+    /// makes the plan. The plan is `None` if cuDNN does not run the task. An error stays in the map
+    /// until [`Dnn::takes`] has returned it.
     plans: FxHashMap<Task, Result<Option<Plan>, DeviceError>>,
 }
 
@@ -137,19 +139,19 @@ impl Dnn {
         check("starting", unsafe { sys::cudnnCreate(&raw mut handle) })?;
         let dnn = Self { stream, handle, tf32, plans: FxHashMap::default() };
         // SAFETY: the handle was just made, and `dnn.stream` keeps the stream alive as long as the
-        // handle. A stream of the driver API and a stream of the runtime API are the same type of
-        // pointer.
+        // handle. A stream of the driver API and a stream of the runtime API are pointers of one
+        // type.
         let set = unsafe { sys::cudnnSetStream(handle, dnn.stream.cu_stream().cast()) };
         check("starting", set)?;
         Ok(dnn)
     }
 
-    /// Bytes of workspace of a task. Without cuDNN, the task needs `otherwise` bytes. Returns
-    /// `None` if cuDNN does not run the task. This function may be called from any thread.
+    /// Bytes of workspace of a task. `otherwise` is the number of bytes that the task needs without
+    /// cuDNN. Returns `None` if cuDNN does not run the task. Any thread may call this function.
     ///
     /// # Errors
-    /// If cuDNN fails for a temporary reason. The error is kept until [`Self::takes`] has returned
-    /// it.
+    /// If cuDNN fails for a temporary reason. The `Dnn` keeps the error until [`Self::takes`] has
+    /// returned it.
     pub(crate) fn workspace(
         &mut self,
         task: &Task,
@@ -168,7 +170,8 @@ impl Dnn {
         Ok(plan.as_ref().map(|plan| plan.bytes as u64))
     }
 
-    /// Whether cuDNN runs a task. Without cuDNN, the task needs `otherwise` bytes of workspace.
+    /// Whether cuDNN runs a task. `otherwise` is the number of bytes of workspace that the task
+    /// needs without cuDNN.
     ///
     /// # Errors
     /// If cuDNN failed for a temporary reason. The next call tries again to make a plan.
@@ -181,7 +184,8 @@ impl Dnn {
     }
 
     /// Runs a task for which [`Dnn::takes`] returned `true`. Returns `false` if cuDNN refuses the
-    /// task although cuDNN had offered the algorithm. cuDNN is then never used for the task again.
+    /// task although cuDNN had offered the algorithm. After a refusal, cuDNN is never used for the
+    /// task again.
     ///
     /// # Safety
     /// The caller guarantees that the operands at the addresses have the sizes of the task, and are
@@ -453,8 +457,8 @@ mod tests {
         assert_eq!(run(&mut device).unwrap_err().to_string(), "no memory just now");
         assert_eq!(bytes(&device), before);
         run(&mut device).unwrap();
-        // If cuDNN refuses a task permanently, the task is computed by `columns.rs` from then on.
-        // Here, cuDNN refuses because it has no algorithm with this number.
+        // If cuDNN refuses a task permanently, the kernels of `columns.rs` compute the task from
+        // then on. In this test, cuDNN refuses because it has no algorithm with the given number.
         let refused = |has_run| {
             let direct = sys::cudnnConvolutionFwdAlgo_t::CUDNN_CONVOLUTION_FWD_ALGO_DIRECT;
             let descriptors = Descriptors::new(&shape).ok().unwrap();

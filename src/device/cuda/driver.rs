@@ -8,7 +8,7 @@ use cudarc::driver::{CudaContext, sys};
 use std::ffi::c_int;
 use std::sync::Arc;
 
-/// Properties of a device, for choosing a device.
+/// Properties of a device, by which a user can choose a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Description {

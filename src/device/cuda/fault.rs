@@ -1,4 +1,4 @@
-//! Faults: invalid indices and labels that kernels find. A fault becomes an error when the host
+//! Faults are invalid indices and labels that kernels find. A fault becomes an error when the host
 //! next waits for the device.
 
 #![allow(unsafe_code)]
@@ -12,15 +12,16 @@ use crate::device::DeviceError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Numbers {
-    /// Indices of entries.
+    /// The numbers are indices of entries.
     Index = 1,
-    /// Labels of classes.
+    /// The numbers are labels of classes.
     Label = 2,
-    /// Positions of maxima in images.
+    /// The numbers are positions of maxima in images.
     Argmax = 3,
 }
 
-/// `Report` of `common.cuh`: the parameter with which a launch reports numbers outside `0..limit`.
+/// Rust form of the C++ struct `Report` in `common.cuh`: the parameter with which a launch reports
+/// numbers outside `0..limit`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Report {
@@ -36,7 +37,7 @@ pub(crate) struct Report {
 // `common.cuh` declares.
 unsafe impl Parameter for Report {}
 
-/// `Fault` of `common.cuh`: the record that kernels write.
+/// Rust form of the C++ struct `Fault` in `common.cuh`: the record that kernels write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub(crate) struct Fault {
@@ -44,7 +45,8 @@ pub(crate) struct Fault {
     launch: u32,
     numbers: u32,
     limit: u64,
-    /// Complement of the position (high half), and the value (low half).
+    /// First invalid number: the high half is the complement of its position, and the low half is
+    /// its value.
     lowest: u64,
 }
 
@@ -55,7 +57,8 @@ pub(super) fn check(gpu: &Gpu, staging: &mut Staging) -> Result<(), DeviceError>
     tell(gpu, &fault)
 }
 
-/// If there is a fault, clears the record on the device, and returns the fault as an error.
+/// Returns the fault in the record `fault` as an error, and clears the record on the device. Does
+/// nothing if the record is empty.
 pub(crate) fn tell(gpu: &Gpu, fault: &Fault) -> Result<(), DeviceError> {
     if fault.launch == 0 {
         return Ok(());
@@ -91,7 +94,8 @@ mod tests {
         let far = text(&fault(u32::MAX, i32::MIN));
         let expected = "label -2147483648 at position 4294967295 is out of range, expected 0..10";
         assert_eq!(far, expected);
-        // Kernels keep the largest value of `lowest`, which belongs to the lowest position.
+        // Kernels keep the largest value of `lowest`. The largest value belongs to the lowest
+        // position, because it contains the complement of the position.
         assert!(fault(1, -1).lowest > fault(2, 1 << 30).lowest);
     }
 }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// Key of a source: see [`key`].
 type Key = (usize, usize, bool);
 
-/// A device with its memory and its loaded code. It must be used on the thread that made it.
+/// A device with its memory and its loaded code. A `Gpu` must be used on the thread that made it.
 pub struct Gpu {
     /// Context, current on the calling thread.
     context: Context,
@@ -31,8 +31,8 @@ pub struct Gpu {
     modules: FxHashMap<Key, sys::CUmodule>,
     /// Maps a source and a kernel's name to the loaded kernel.
     functions: FxHashMap<(Key, &'static str), Loaded>,
-    /// Number of the last launch that could report a fault. After an overflow, numbers start again
-    /// at 1.
+    /// Number of the last launch that could report a fault, such as an invalid index. After an
+    /// overflow, the numbers start again at 1.
     reports: u32,
     memory: Memory,
 }
@@ -134,8 +134,8 @@ impl Gpu {
         self.memory().zero(self.span_of(place)?)
     }
 
-    /// Makes the parameter by which the next launch reports those of `numbers` that are outside
-    /// `0..limit`.
+    /// Makes a parameter for the next launch, through which the kernel reports numbers outside
+    /// `0..limit`. `numbers` says what the numbers mean.
     pub(crate) fn report(&mut self, numbers: Numbers, limit: usize) -> Report {
         self.reports = self.reports.checked_add(1).unwrap_or(1);
         let fault = self.memory().faults().first();
@@ -160,8 +160,8 @@ impl Gpu {
     }
 }
 
-/// Key of a source: address and length of its text, and whether the source is wide. The name is not
-/// part of the key, because two sources may have the same name.
+/// Key of a source: address and length of its text, and whether its kernels count in 64 bits. The
+/// name is not part of the key, because two sources may have the same name.
 fn key(source: Source) -> Key {
     (source.text.as_ptr().addr(), source.text.len(), source.wide)
 }
@@ -176,13 +176,14 @@ fn module(
         return Ok(module);
     }
     let load = |image: &Image| {
-        // SAFETY: the image is unchanged code from NVRTC. For an image from a file, the cache
-        // guarantees this, because it checks the digest of the file, and that no other user can
-        // write to the file.
+        // SAFETY: the image is unchanged code from NVRTC. An image from a file is unchanged, too,
+        // because the cache checks the digest of the file, and that no other user can write to the
+        // file.
         unsafe { result::module::load_data(image.bytes().as_ptr().cast()) }
     };
     let module = load(&compiler.image(&source)?).or_else(|error| match error.0 {
-        // The image kept on disk is for another driver, so compile the source again.
+        // The error means that the image kept on disk was made for another driver, so compile the
+        // source again.
         CUresult::CUDA_ERROR_INVALID_IMAGE
         | CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU
         | CUresult::CUDA_ERROR_INVALID_SOURCE
@@ -204,7 +205,7 @@ impl std::fmt::Debug for Gpu {
 
 impl Drop for Gpu {
     fn drop(&mut self) {
-        // A failure cannot be reported here, and has no consequences.
+        // Ignore a failure: a destructor cannot report it, and it has no consequences.
         let _ = self.context.enter();
         let _ = self.context.events().synchronize();
         for &module in self.modules.values() {

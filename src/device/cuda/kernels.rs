@@ -16,8 +16,8 @@ pub(crate) struct Source {
 /// Common beginning of all sources.
 pub(crate) const COMMON: &str = include_str!("common.cuh");
 
-/// Two versions of a source. The first version counts work in 31 bits. The second version is for
-/// more work; it is slower and rarely needed.
+/// Two versions of a source. The first version counts work in 31 bits. The second version counts
+/// work in 64 bits; it is slower, and rarely needed.
 #[derive(Debug)]
 pub(crate) struct Family([Source; 2]);
 
@@ -40,8 +40,8 @@ impl Family {
         Kernel { source: self.0[0], name }
     }
 
-    /// Kernel whose threads count up to `units` units of work. From 2^31 units on, this is the wide
-    /// version.
+    /// Kernel whose threads count up to `units` units of work. From 2^31 units on, the function
+    /// returns the version that counts in 64 bits.
     pub(crate) fn counting(&self, name: &'static str, units: u64) -> Kernel {
         let wide = units >= 1 << 31;
         #[cfg(test)]
@@ -60,7 +60,8 @@ mod tests {
     use std::cell::Cell;
 
     thread_local! {
-        /// Whether launches of this thread use the wide kernels for any amount of work.
+        /// Whether launches of this thread use the kernels that count in 64 bits for any amount of
+        /// work.
         pub(crate) static ALL_WIDE: Cell<bool> = const { Cell::new(false) };
     }
 

@@ -35,27 +35,27 @@ impl Ptr {
     }
 }
 
-/// A type that can be a parameter of a kernel. The kernel declares a parameter with the same size,
-/// alignment and meaning.
+/// A type that can be a parameter of a kernel. The kernel declares the parameter with a C++ type of
+/// equal size, alignment and meaning.
 ///
 /// # Safety
-/// The implementor guarantees that the C++ type has the same size and layout. The type contains no
-/// references, and the kernel reads no padding.
+/// The implementor guarantees that the Rust type and the C++ type have the same size and layout.
+/// The Rust type contains no references, and the kernel reads no padding.
 pub(crate) unsafe trait Parameter {}
 
 // SAFETY: `repr(transparent)` over a 64-bit number, which is a device pointer in C++.
 unsafe impl Parameter for Ptr {}
-// SAFETY: C++ has this number type, with the same size and alignment.
+// SAFETY: C++ has a corresponding number type of the same size and alignment.
 unsafe impl Parameter for i32 {}
-// SAFETY: C++ has this number type, with the same size and alignment.
+// SAFETY: C++ has a corresponding number type of the same size and alignment.
 unsafe impl Parameter for u32 {}
-// SAFETY: C++ has this number type, with the same size and alignment.
+// SAFETY: C++ has a corresponding number type of the same size and alignment.
 unsafe impl Parameter for i64 {}
-// SAFETY: C++ has this number type, with the same size and alignment.
+// SAFETY: C++ has a corresponding number type of the same size and alignment.
 unsafe impl Parameter for u64 {}
-// SAFETY: C++ has this number type, with the same size and alignment.
+// SAFETY: C++ has a corresponding number type of the same size and alignment.
 unsafe impl Parameter for f32 {}
-// SAFETY: C++ has this number type, with the same size and alignment.
+// SAFETY: C++ has a corresponding number type of the same size and alignment.
 unsafe impl Parameter for f64 {}
 
 /// A kernel: an `extern "C" __global__` function.
@@ -67,17 +67,18 @@ pub(crate) struct Kernel {
     pub name: &'static str,
 }
 
-/// `THREADS` of `common.cuh`: number of threads of a block, unless a kernel declares another
-/// number.
+/// Value of `THREADS` in `common.cuh`: the number of threads of a block, unless a kernel declares
+/// another number.
 pub(crate) const THREADS: u32 = 256;
 
-/// `TILE` of `common.cuh`: number of elements that a block of a packed elementwise kernel computes.
+/// Value of `TILE` in `common.cuh`: the number of elements that a block of a packed elementwise
+/// kernel computes.
 pub(crate) const TILE: u64 = 2048;
 
 /// Number of threads that run a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grid {
-    /// Number of blocks, in up to three dimensions.
+    /// Numbers of blocks along three dimensions.
     pub blocks: [u32; 3],
     /// Number of threads of each block.
     pub threads: u32,
@@ -120,7 +121,7 @@ impl Loaded {
             let told = unsafe { sys::cuFuncGetParamInfo(handle, sizes.len(), offset, size_to) };
             match told.result() {
                 Ok(()) => sizes.push(size),
-                // The index is beyond the last parameter.
+                // The error means that the index is beyond the last parameter.
                 Err(e) if e.0 == sys::CUresult::CUDA_ERROR_INVALID_VALUE => break,
                 Err(e) => return Err(failed("asking for a kernel's parameters", e)),
             }
@@ -134,10 +135,9 @@ impl Gpu {
     ///
     /// # Safety
     /// The caller guarantees that the number, order and types of the parameters are those that the
-    /// kernel declares. The caller also guarantees that the kernel, with these parameters and this
-    /// number of threads, reads and writes only the operands and the workspace of the current run.
-    /// If the driver reports the sizes of parameters (CUDA 12.4), the sizes are checked; types are
-    /// never checked.
+    /// kernel declares. The caller also guarantees that the launched kernel reads and writes only
+    /// the operands and the workspace of the current run. If the driver reports the sizes of
+    /// parameters (CUDA 12.4), the sizes are checked; types are never checked.
     ///
     /// # Errors
     /// If the kernel does not compile, or cannot be launched.
@@ -204,7 +204,7 @@ mod tests {
             let launch = || unsafe { gpu.launch(fill, Grid::of_blocks(1), parameters) };
             assert!(catch_unwind(AssertUnwindSafe(launch)).is_err());
         }
-        // SAFETY: these are the parameters that the kernel declares. The kernel writes 256 words,
+        // SAFETY: the parameters are those that the kernel declares. The kernel writes 256 words,
         // which are 1 KiB of the memory.
         unsafe { gpu.launch(fill, Grid::of_blocks(1), &[&out, &bits, &count]) }.unwrap();
     }

@@ -18,8 +18,8 @@ const OLDEST_CUBLAS: Version = Version(12, 0, 0);
 /// Oldest cuDNN whose functions match the bindings.
 const OLDEST_CUDNN: Version = Version(9, 0, 0);
 
-/// Handles of the libraries for one stream. The device and its dry runs on other threads share the
-/// handles.
+/// Handles of the libraries for one stream. The device and its simulated devices on other threads
+/// share the handles.
 pub struct Libraries {
     stream: Arc<CudaStream>,
     blas: Mutex<Blas>,
@@ -56,14 +56,15 @@ impl Libraries {
 
     /// Locks cuBLAS for one caller.
     pub(crate) fn blas(&self) -> MutexGuard<'_, Blas> {
-        // After a panic the handle is still usable, because each product sets all state that it
-        // depends on.
+        // After a panic in another thread, the handle is still usable, because each product sets
+        // all state that it depends on.
         lock(&self.blas)
     }
 
     /// Locks cuDNN for a caller; `None` if cuDNN is not used.
     pub(crate) fn dnn(&self) -> Option<MutexGuard<'_, Dnn>> {
-        // After a panic the handle is still usable, because only complete plans are inserted.
+        // After a panic in another thread, the handle is still usable, because only complete plans
+        // are inserted.
         self.dnn.as_ref().map(|dnn| lock(dnn))
     }
 }
@@ -76,8 +77,8 @@ impl fmt::Debug for Libraries {
 
 impl Drop for Libraries {
     fn drop(&mut self) {
-        // The handles are dropped after this call, and must be destroyed in the context in which
-        // they were made. A failure of this call cannot be reported.
+        // Make the context of the handles current, because they are dropped next, and must be
+        // destroyed in the context in which they were made. A failure cannot be reported here.
         let _ = self.stream.context().bind_to_thread();
     }
 }
@@ -87,8 +88,8 @@ impl Drop for Libraries {
 fn broken(found: Version, driver: (u32, u32), error: &DeviceError) -> DeviceError {
     let Version(major, ..) = found;
     let (newest, minor) = driver;
-    // A library of an older CUDA runs on any newer driver, but a newer library may not run on an
-    // older driver.
+    // A library for an older CUDA version runs on any newer driver, but a newer library may not run
+    // on an older driver.
     let why = if major > newest {
         format!(
             "; the library is for CUDA {major}, but the driver supports CUDA up to {newest}.{minor}: put the folder of \
@@ -103,8 +104,8 @@ fn broken(found: Version, driver: (u32, u32), error: &DeviceError) -> DeviceErro
 /// Opens a handle of cuDNN; `None` if the library is not found or too old.
 ///
 /// # Errors
-/// If cuDNN is found but does not work. The failure may be temporary. A run without cuDNN would
-/// give other bits than a later run with cuDNN.
+/// If cuDNN is found but does not work. The failure may be temporary, and continuing without cuDNN
+/// would give other bits than a later run with cuDNN.
 fn open_cudnn(stream: &Arc<CudaStream>, tf32: bool) -> Result<Option<Dnn>, DeviceError> {
     match usable(versions::cudnn()) {
         Ok(version) => {
@@ -167,8 +168,8 @@ mod tests {
         assert!(told((12, 8)).contains("up to 12.8: put the folder of libcublas.so.12"));
     }
 
-    /// The test's thread has no CUDA context, so no handle can be made. A real cuDNN may make a
-    /// context itself.
+    /// The test's thread has no CUDA context, so cuDNN should fail to make a handle. Some versions
+    /// of cuDNN may make a context themselves.
     #[test]
     fn a_cudnn_that_does_not_work_is_an_error() {
         let Ok(gpu) = Context::open(Options::default()) else {

@@ -1,5 +1,5 @@
-//! Tests that compare ops that use the libraries with the CPU. Each test runs with cuDNN and
-//! without cuDNN.
+//! Tests of the ops that use NVIDIA's libraries, which compare their results with the CPU's. Each
+//! test runs with cuDNN and without cuDNN.
 
 use super::{Context, Cuda, Options};
 use crate::device::conv_shape::span;
@@ -77,7 +77,8 @@ fn convolutions_of_any_shape() {
     let rng = &mut Rng::new(31);
     let shapes = [(); 60].map(|()| {
         let kernel = [1 + rng.below(5), 1 + rng.below(5)];
-        // Draw also strides that skip pixels, and paddings that contain whole windows.
+        // The random convolutions include strides that skip pixels, and paddings that contain whole
+        // windows.
         let conv = Conv2d {
             stride: [1 + rng.below(4), 1 + rng.below(4)],
             padding: [rng.below(kernel[0] + 2), rng.below(kernel[1] + 2)],
@@ -108,7 +109,7 @@ fn convolutions_of_one_pixel_and_of_a_whole_image() {
     against_the_cpu(&mut Rng::new(32), &shapes);
 }
 
-/// The columns would take 23 MiB, and the operands 3 MiB.
+/// The unfolded columns of all images would take 23 MiB, and the operands take 3 MiB.
 #[test]
 fn convolutions_of_more_images_than_are_done_at_once() {
     let conv = Conv2d::new([1, 1], [1, 1]);
@@ -205,7 +206,7 @@ fn a_dry_run_on_another_thread_asks_for_the_same_workspaces() {
             assert_eq!(dry, device.workspace(&op, &inputs, &outputs), "{op:?}");
         }
         drop(device);
-        // A dry run keeps the libraries alive after the device is dropped.
+        // A simulated device keeps the libraries alive after the device is dropped.
         let layout = Layout::contiguous(DType::F32, [4, 4]);
         assert_eq!(sim.workspace(&MatMul.into(), &[layout; 2], &[layout]), 64 << 10);
     });

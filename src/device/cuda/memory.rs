@@ -1,5 +1,5 @@
-//! Memory of the device: a large allocation for all tensors, and a small allocation for the fault
-//! record and for a buffer.
+//! Memory of the device: a large allocation for all tensors, and a small allocation. The small
+//! allocation holds a record of faults that kernels find, and a buffer for moves.
 
 #![allow(unsafe_code)]
 
@@ -12,11 +12,11 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes of the second allocation: the fault record, and a buffer through which blocks are moved.
-/// The driver allocates memory in multiples of this size.
+/// Bytes of the small allocation, which holds the fault record and the buffer for moves. The driver
+/// allocates memory in multiples of 2 MiB.
 const ASIDE: u64 = 2 << 20;
 
-/// Offset of the buffer for moves in the second allocation.
+/// Offset of the buffer for moves in the small allocation.
 const BUFFER: u64 = 256;
 
 /// One allocation, freed on drop.
@@ -42,7 +42,8 @@ impl Drop for Allocation {
     }
 }
 
-/// Range of bytes that stay allocated as long as the [`Memory`] lives. Only [`Memory`] makes spans.
+/// Range of bytes that stays allocated as long as the [`Memory`] lives. Only [`Memory`] makes
+/// spans, so every span is valid.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span<'a> {
     first: Ptr,
@@ -80,8 +81,8 @@ pub(crate) struct Memory {
     tensors: Allocation,
     bytes: u64,
     aside: Allocation,
-    /// Stream for copies. It is the last field, so that its context lives until the allocations are
-    /// freed.
+    /// Stream for copies. The stream is the last field, so that it is dropped last: its context
+    /// must live until the allocations are freed.
     stream: Arc<CudaStream>,
 }
 
@@ -114,7 +115,7 @@ impl Memory {
         Span { first: Ptr(self.tensors.base), bytes: self.bytes, of: PhantomData }
     }
 
-    /// Span of the fault record, in the second allocation.
+    /// Span of the fault record, in the small allocation.
     pub(super) const fn faults(&self) -> Span<'_> {
         Span { first: Ptr(self.aside.base), bytes: BUFFER, of: PhantomData }
     }
@@ -138,7 +139,7 @@ impl Memory {
             [from, to].map(|at| self.all().part(at..at.saturating_add(bytes)).first);
         // The driver does not define the result of a copy between ranges that overlap. A move over
         // a short distance is therefore done in pieces whose source and target do not overlap. The
-        // pieces are moved in an order in which no piece overwrites bytes that a later piece reads.
+        // order of the pieces is such that no piece overwrites bytes that a later piece reads.
         let distance = from.abs_diff(to);
         let copy = |source: Ptr, target: Ptr, bytes: u64| {
             // SAFETY: both ranges are within allocations of `self`. The ranges do not overlap,

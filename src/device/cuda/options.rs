@@ -1,6 +1,6 @@
 //! Options of a CUDA device.
 
-/// Options that select the device and its methods of computation.
+/// Options that select a GPU, and the precision and the library with which it computes.
 ///
 /// ```
 /// use remat::device::cuda::Options;
@@ -14,9 +14,9 @@ pub struct Options {
     /// Number of the device; 0 is the first device. The default is 0.
     pub ordinal: usize,
     /// Whether matrix products and convolutions may round their inputs to TF32 (10 bits of
-    /// mantissa). TF32 is several times faster from compute capability 8.0 on, and has no effect on
-    /// older GPUs. With or without TF32, a repeated run gives the same bits. TF32 is off by
-    /// default.
+    /// mantissa). From compute capability 8.0 on, TF32 makes products several times faster; on
+    /// older GPUs, it has no effect. With or without TF32, a repeated run gives the same bits. TF32
+    /// is off by default.
     pub tf32: bool,
     /// Whether cuDNN computes convolutions, if cuDNN is installed. The default is on.
     pub cudnn: bool,

@@ -10,21 +10,21 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A piece of pinned memory, and an event that marks the end of the device's use of the piece.
+/// A piece of pinned memory, and an event that happens when the device has stopped using the piece.
 ///
-/// While the device may use the piece, there are no references to its bytes, and the piece is not
+/// While the device may use the piece, no Rust reference to its bytes exists, and the piece is not
 /// freed. Dropping a piece waits until the device no longer uses the piece.
 pub(super) struct Piece {
     /// Address of `bytes` bytes, which are all initialized.
     memory: *mut u8,
     bytes: usize,
     stream: Arc<CudaStream>,
-    /// Event recorded after all copies, unless [`Piece::loose`] is set.
+    /// Event recorded after the last copy, unless [`Piece::loose`] is set.
     done: CudaEvent,
-    /// Whether copies were started after [`Piece::done`] was recorded. To wait for these copies,
-    /// the whole stream must be synchronized.
+    /// Whether copies were started after [`Piece::done`] was recorded. To wait for copies that were
+    /// started after the event was recorded, the host must synchronize the whole stream.
     loose: bool,
-    /// Reference by which the pool counts its pieces.
+    /// Reference to the pool's counter, by which the pool knows how many pieces exist.
     _counted: Arc<()>,
 }
 
@@ -51,8 +51,8 @@ impl Piece {
         })
     }
 
-    /// Waits until the device no longer uses the piece. Then copies bytes to the start of the
-    /// piece, and starts a copy of these bytes to the device.
+    /// Waits until the device no longer uses the piece. Copies `bytes` to the start of the piece,
+    /// and starts a copy from the piece to the device.
     pub(super) fn send(&mut self, bytes: &[u8], to: Span<'_>) -> Result<(), DeviceError> {
         assert!(bytes.len() <= self.bytes, "a piece has {} bytes", self.bytes);
         let to = to.part(0..bytes.len() as u64).first();
@@ -60,8 +60,8 @@ impl Piece {
         self.loose = true;
         // SAFETY: the assertion guarantees that the bytes fit in the allocation, and `wait`
         // guarantees that the device does not use the allocation. `to.part` guarantees that the
-        // target has the same number of bytes. While `loose` is set, the piece is neither changed
-        // nor freed before the device has finished.
+        // target has as many bytes as the source. While `loose` is set, the host waits for the
+        // device before it changes or frees the piece.
         unsafe {
             self.memory.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
             let from = self.memory.cast_const().cast();
@@ -77,8 +77,8 @@ impl Piece {
         let from = from.part(0..to.len() as u64).first();
         self.loose = true;
         // SAFETY: the assertion guarantees that `to` is within the allocation, and `from.part`
-        // guarantees that the source has the same number of bytes. While `loose` is set, the bytes
-        // are not read before the device has finished.
+        // guarantees that the source has as many bytes as `to`. While `loose` is set, the host
+        // waits for the device before it reads the bytes.
         unsafe {
             let target = self.memory.add(to.start).cast();
             sys::cuMemcpyDtoHAsync_v2(target, from.0, to.len(), self.stream.cu_stream())
@@ -87,8 +87,8 @@ impl Piece {
         .map_err(|e| failed("copying to the host", e))
     }
 
-    /// Records the event: once all work that was submitted so far is done, the device no longer
-    /// uses the piece.
+    /// Records the event that marks the end of the device's use: the device no longer uses the
+    /// piece once all work that was submitted so far is done.
     pub(super) fn lend(&mut self) -> Result<(), DeviceError> {
         self.done.record(&self.stream).map_err(|e| failed("recording an event", e))?;
         self.loose = false;
@@ -139,7 +139,7 @@ pub(super) struct Pool {
     bytes: usize,
     /// Largest number of pieces.
     most: usize,
-    /// One reference for each piece, and one for the pool.
+    /// Counter of pieces. Each piece holds one reference, and so does the pool.
     counted: Arc<()>,
     free: Vec<Piece>,
     /// Pieces that the device may still use, oldest first. A piece becomes free when the device no
@@ -169,7 +169,8 @@ impl Pool {
         }
         match Piece::new(&self.stream, self.bytes, Arc::clone(&self.counted)) {
             Ok(piece) => Ok(Some(piece)),
-            // The system has no memory for another piece now, but the lent pieces will become free.
+            // The system has no memory for another piece now, but a lent piece will become free
+            // later.
             Err(_) if !self.lent.is_empty() => Ok(None),
             Err(error) => Err(error),
         }
@@ -217,7 +218,7 @@ mod tests {
             // Fill memory first, so that the copy has to wait in the stream.
             gpu.memory().zero(gpu.span(0..BEFORE)).unwrap();
             piece.fetch(gpu.span(0..4096), 0..4096).unwrap();
-            // The piece would also be dropped at this point if the next copy failed.
+            // Drop the piece while the device still uses it, as an error in the next copy would.
             drop(piece);
         }
     }

@@ -1,5 +1,5 @@
-//! Reads of small values that do not wait. More work can be submitted to the device before a read
-//! is finished.
+//! Reads of small values without waiting for the device. The host can submit more work before a
+//! read is finished.
 
 use super::fault::{self, Fault};
 use super::fetched::Fetched;
@@ -10,17 +10,17 @@ use crate::layout::Layout;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Bytes of a piece, which holds the fault record followed by the value. A larger value is read by
-/// a call that waits.
+/// Bytes of a piece of pinned memory. The piece holds the fault record, followed by the value. The
+/// host waits when it reads a larger value.
 const PIECE: usize = 64 << 10;
 
-/// Offset of the value in a piece.
+/// Offset of the value in a piece of pinned memory.
 const VALUE: usize = 256;
 
 /// Largest number of reads that the device has not finished.
 const MOST: usize = 64;
 
-/// Range of the fault record in a piece.
+/// Range of the fault record in a piece of pinned memory.
 const FAULT: Range<usize> = 0..size_of::<Fault>();
 
 /// Reads that the device has not finished.
@@ -58,7 +58,7 @@ impl Reads {
         Ok(true)
     }
 
-    /// Takes the value of the oldest read, if this read is finished. Returns an error if kernels
+    /// Takes the value of the oldest read, if the read is finished. Returns an error if kernels
     /// found a fault before the read.
     pub(super) fn take(&mut self, gpu: &Gpu) -> Option<Result<Fetched, DeviceError>> {
         match self.awaited.front()?.piece.is_back() {
@@ -71,7 +71,7 @@ impl Reads {
         }
     }
 
-    /// Makes the value of a finished read.
+    /// Makes the host value of a finished read.
     fn value(
         &mut self,
         gpu: &Gpu,

@@ -5,8 +5,8 @@ use super::gpu::Gpu;
 use super::launch::Ptr;
 use crate::device::DeviceError;
 
-/// Alignment of parts in bytes, the same as for tensors. cuBLAS requires this alignment for its
-/// workspace.
+/// Alignment of parts in bytes, which is also the alignment of tensors. cuBLAS requires this
+/// alignment for its workspace.
 pub(super) const ALIGNMENT: u64 = 256;
 
 /// Size of a part of `bytes` bytes, rounded up to [`ALIGNMENT`].
@@ -22,7 +22,7 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// Makes the scratch of a run from its whole workspace.
+    /// Starts with the whole workspace of a run.
     ///
     /// # Panics
     /// If the workspace reaches outside the memory.

@@ -1,5 +1,5 @@
-//! Copies to and from the host, through pinned host memory of at most 528 MiB. This memory does not
-//! count against the budget.
+//! Copies to and from the host, through pinned host memory of at most 528 MiB. The pinned memory
+//! does not count against the budget.
 
 use super::memory::Span;
 use super::pinned::{Piece, Pool};
@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes of a large piece. The number is small, so that the host fills one piece while the device
-/// copies another.
+/// Bytes of a large piece of pinned memory. The number is small, so that the host fills one piece
+/// while the device copies another.
 const LARGE: usize = 2 << 20;
 
 /// Largest number of large pieces. The host waits while half a GiB is being copied.
@@ -22,7 +22,8 @@ const SMALL: usize = 64 << 10;
 /// Largest number of small pieces.
 const MOST_SMALL: usize = 256;
 
-/// Number of pieces of a download that the device may fill before the host reads the oldest piece.
+/// Number of pieces that the device may fill during a download before the host reads the oldest
+/// piece.
 const AHEAD: usize = 4;
 
 /// Pinned memory for copies in both directions.
@@ -44,8 +45,8 @@ impl Staging {
     }
 
     /// Copies bytes to the device, in the order of the stream. The caller may change the bytes as
-    /// soon as this function returns. Waits for the device only if the device still uses all
-    /// pieces.
+    /// soon as this function returns. The function waits for the device only if the device still
+    /// uses all pieces of pinned memory.
     ///
     /// # Panics
     /// If `to` is shorter than `bytes`.

@@ -6,7 +6,8 @@ use super::launch::{Parameter, Ptr};
 use crate::device::walk::Walk;
 use crate::layout::{Layout, MAX_RANK};
 
-/// `Divider` of `common.cuh`: a divisor for division by a multiplication and a shift.
+/// Rust form of the C++ struct `Divider` in `common.cuh`: a divisor, prepared so that kernels
+/// divide by a multiplication and a shift.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Divider {
@@ -19,14 +20,15 @@ pub(crate) struct Divider {
 unsafe impl Parameter for Divider {}
 
 impl Divider {
-    /// Makes a divider by `divisor`. A divisor of 0 becomes 1; in this case the kernel divides no
-    /// number.
+    /// Makes a divider by `divisor`. A divisor of 0 occurs only if the kernel has no number to
+    /// divide; it becomes 1.
     ///
     /// For `n` below 2^31, the quotient is `(n + n * factor / 2^32) / 2^shift` (Granlund and
     /// Montgomery, 1994).
     pub(crate) fn new(divisor: usize) -> Self {
         let divisor = divisor.max(1) as u64;
-        // Larger divisors occur only in `WIDE` sources, which use the field `divisor` itself.
+        // Divisors above 2^31 occur only in `WIDE` sources, which divide by the field `divisor`
+        // itself.
         let d = divisor.min(1 << 31);
         let shift = d.next_power_of_two().trailing_zeros();
         let factor = (((1u64 << shift) - d) << 32) / d + 1;
@@ -34,7 +36,7 @@ impl Divider {
     }
 }
 
-/// `Walk` of `common.cuh`: loops, innermost first.
+/// Rust form of the C++ struct `Walk` in `common.cuh`: loops, innermost first.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Steps<const K: usize> {
@@ -48,9 +50,9 @@ pub(crate) struct Steps<const K: usize> {
 unsafe impl<const K: usize> Parameter for Steps<K> {}
 
 impl<const K: usize> Steps<K> {
-    /// Makes the loops of a walk with at most [`MAX_RANK`] loops. Callers refuse or split a walk
-    /// with more loops. The innermost loop counts units of `width` elements. `width` is 1, or 4 if
-    /// [`in_fours`] is true.
+    /// Makes the loops of a walk with at most [`MAX_RANK`] loops. Callers must refuse or split a
+    /// walk with more loops. The innermost loop counts units of `width` elements. `width` is 1, or
+    /// 4 if [`in_fours`] is true.
     pub(crate) fn new(walk: &Walk<K>, width: usize) -> Self {
         let mut all = Self {
             sizes: [Divider::new(1); MAX_RANK],
@@ -68,8 +70,8 @@ impl<const K: usize> Steps<K> {
 }
 
 /// Whether the elements of each operand may be loaded four at a time. In the innermost loop, the
-/// elements of an operand must be contiguous, or must be one element that is repeated. All runs of
-/// contiguous elements must begin at multiples of 16 bytes.
+/// elements of an operand must be contiguous, or one repeated element. All runs of contiguous
+/// elements must begin at multiples of 16 bytes.
 pub(crate) fn in_fours<const K: usize>(walk: &Walk<K>, addresses: [Ptr; K]) -> bool {
     let steps = walk.steps();
     walk.run().is_multiple_of(4)
@@ -103,7 +105,7 @@ mod tests {
     use super::*;
     use crate::layout::DType;
 
-    /// `quotient` of `common.cuh`.
+    /// Computes a quotient like the function `quotient` in `common.cuh`.
     fn quotient(n: u32, by: Divider) -> u32 {
         let high = ((u64::from(n) * u64::from(by.factor)) >> 32) as u32;
         (high + n) >> by.shift

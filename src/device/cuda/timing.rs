@@ -1,4 +1,5 @@
-//! Durations of calls. Events are recorded in the stream, and are read later.
+//! Durations of calls, measured by events. The device records the events in the stream, and the
+//! host reads their times later.
 
 #![allow(unsafe_code)]
 
@@ -41,7 +42,7 @@ impl Timing {
         Ok(events)
     }
 
-    /// Records the event after the call.
+    /// Records the second event of the pair, after the call.
     pub(super) fn end(&mut self, events: [CudaEvent; 2]) -> Result<(), DeviceError> {
         events[1].record(&self.stream).map_err(|e| failed("recording an event", e))?;
         self.awaited.push_back(events);
@@ -67,8 +68,8 @@ impl Timing {
 fn elapsed([start, end]: &[CudaEvent; 2]) -> Option<f32> {
     type ElapsedTime = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> sys::CUresult;
     static FUNCTION: OnceLock<Option<ElapsedTime>> = OnceLock::new();
-    // The function in the bindings is missing in drivers before CUDA 12.8. All drivers have the
-    // function that is loaded here.
+    // The bindings use a function that drivers before CUDA 12.8 lack. All drivers have the function
+    // that is loaded here.
     let function = FUNCTION.get_or_init(|| {
         // SAFETY: the events show that the library is loaded, and `ElapsedTime` is the type that
         // the driver declares for this function.

@@ -1,4 +1,4 @@
-//! Windows over images, for the kernels of pooling and convolution.
+//! Sizes of windows over images, as parameters for the kernels of pooling and convolution.
 
 #![allow(unsafe_code)]
 
@@ -23,7 +23,7 @@ pub(crate) struct Shape {
     pub dilation: [usize; 2],
 }
 
-/// `Windows` of `common.cuh`.
+/// Rust form of the C++ struct `Windows` in `common.cuh`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Windows {
@@ -41,8 +41,8 @@ pub(crate) struct Windows {
 unsafe impl Parameter for Windows {}
 
 impl Windows {
-    /// Makes the parameter of the kernels. The kernels run one thread for each row and column of
-    /// `threads`, which is the size of the windows or of the image.
+    /// Makes the parameter of the kernels. A kernel runs one thread for each pixel of an area of
+    /// `threads` rows and columns. The area is either the image or the grid of windows.
     pub(crate) fn new(shape: &Shape, threads: [usize; 2]) -> Result<Self, DeviceError> {
         let [rows, columns] = threads.map(Divider::new);
         Ok(Self {
@@ -60,7 +60,8 @@ impl Windows {
     }
 }
 
-/// Upper bound of sides, exclusive, so that twice a side fits in an `i32`.
+/// Exclusive upper bound of heights and widths. Twice a height or width below this bound fits in an
+/// `i32`.
 const MOST: usize = 1 << 29;
 
 fn sides(sides: [usize; 2], what: &str) -> Result<[i32; 2], DeviceError> {

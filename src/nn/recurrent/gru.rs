@@ -26,8 +26,8 @@ impl Gates for GruGates {
 
     type Memory = Tensor;
 
-    /// Bias of the input only. The biases `bias_ih` and `bias_hh` cannot be added once for all
-    /// steps: in the gate `n`, `bias_hh` is multiplied by `r`.
+    /// Bias of the input only. `bias_hh` is not included, because in the gate `n`, it is multiplied
+    /// by `r`, which differs from step to step.
     fn bias(weights: &Weights) -> Result<Tensor, Error> {
         Ok(weights.bias_ih.clone())
     }
@@ -53,7 +53,7 @@ impl Gates for GruGates {
     }
 }
 
-/// Computes a step from the result of [`Weights::of_input`].
+/// Computes the memory after a step. `of_input` is the result of [`Weights::of_input`].
 fn next(
     weights: &Weights,
     of_input: &Tensor,

@@ -10,13 +10,13 @@ use crate::runtime::Runtime;
 pub struct LstmSize {
     /// Number of different tokens: 256 for bytes.
     pub vocabulary: usize,
-    /// Features of a token.
+    /// Number of features that represent a token.
     pub width: usize,
-    /// Units of each layer.
+    /// Number of units of each layer.
     pub hidden: usize,
     /// Number of layers.
     pub layers: usize,
-    /// Type in which activations are stored: `f32` or `bf16`.
+    /// Element type in which activations are stored: `f32` or `bf16`.
     pub storage: DType,
 }
 

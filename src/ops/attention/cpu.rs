@@ -1,7 +1,7 @@
-//! Attention in tiles of queries and keys that stay in the cache.
+//! Computes attention on the CPU, in tiles of queries and keys that stay in the cache.
 //!
-//! One task computes a whole head. The outer loop of the task is over tiles of keys. For each tile
-//! of keys, an inner loop is over the tiles of queries that see any of these keys:
+//! One task computes a whole head. The outer loop of the task goes over tiles of keys. The inner
+//! loop goes over the tiles of queries that see a key of the tile:
 //!
 //! ```text
 //!              keys
@@ -12,9 +12,10 @@
 //!            +------+------+
 //! ```
 //!
-//! The outputs hold the running results over keys. `y` holds the sums before the division by the
-//! sum of exponentials, and `lse` holds the largest score so far. The number of tasks is constant
-//! and each task has its own scratch memory, so the bits do not depend on the number of threads.
+//! Until the last tile of keys, the outputs hold intermediate results: `y` holds sums before the
+//! division by the sum of exponentials, and `lse` holds the largest score so far. The number of
+//! tasks is constant and each task has its own scratch memory, so the bits do not depend on the
+//! number of threads.
 
 use super::shape::Shape;
 use crate::device::cpu::lanes::Lanes;
@@ -24,7 +25,7 @@ use crate::layout::Layout;
 use crate::ops::conv2d::cpu::simd::{Level, Matrices, padded};
 use rayon::prelude::*;
 
-/// Largest number of queries in a tile; [`KEYS`] is the largest number of keys.
+/// Largest number of queries in a tile. [`KEYS`] is the largest number of keys in a tile.
 const QUERIES: usize = 32;
 const KEYS: usize = 128;
 
@@ -32,7 +33,7 @@ const KEYS: usize = 128;
 /// results must not depend on the number of threads.
 const TASKS: usize = 16;
 
-/// Number of multiplications below which the calling thread does all work.
+/// Number of multiplications below which the calling thread does all work, without other threads.
 const WORTH_SHARING: f64 = 100_000.0;
 
 /// An operand `[b, h, n, d]` of any strides.
@@ -160,7 +161,7 @@ pub fn workspace_of_grad(shape: &Shape) -> u64 {
     if is_empty(shape) { 0 } else { bytes(shape, Tiles::new(shape).grad(shape)) }
 }
 
-/// Removes the first `len` floats from `from`, and returns these floats.
+/// Splits the first `len` floats off `from`, and returns them.
 fn take<'a>(from: &mut &'a mut [f32], len: usize) -> &'a mut [f32] {
     let (piece, rest) = std::mem::take(from).split_at_mut(len);
     *from = rest;
@@ -256,8 +257,8 @@ struct Head<'a> {
 
 impl Head<'_> {
     /// Calls `body(first, rows, columns)` for each tile of queries that see keys of the tile
-    /// `key..key + keys`. `columns` is the number of keys in the tile that any of these queries
-    /// sees.
+    /// `key..key + keys`. `first` and `rows` are the first query and the number of queries.
+    /// `columns` is the number of keys of the tile that at least one of the queries sees.
     fn queries(&self, key: usize, keys: usize, mut body: impl FnMut(usize, usize, usize)) {
         let Shape { t, causal, .. } = *self.shape;
         let before = if causal { key / self.tiles.queries * self.tiles.queries } else { 0 };
@@ -286,7 +287,7 @@ impl Head<'_> {
         sums.fill(0.0);
         for key in (0..s).step_by(keys) {
             let keys = keys.min(s - key);
-            // Pack this tile of keys and values once for all tiles of queries.
+            // Pack the tile of keys and values once for all tiles of queries.
             k.pack_turned(key, keys, d, turned, wide);
             v.pack(key, keys, d, values);
             self.queries(key, keys, |first, rows, columns| {
@@ -303,7 +304,7 @@ impl Head<'_> {
                 };
                 self.level.multiply(&of, scores);
                 // Replace the scores by exponentials, relative to the largest score of each row so
-                // far. Rescale the earlier part of `y` to the new largest score.
+                // far. If the largest score of a row has grown, rescale the sums in `y` to it.
                 for (r, row) in scores.chunks_mut(wide).take(rows).enumerate() {
                     let seen = self.shape.seen(first + r).saturating_sub(key).min(columns);
                     let (seen, hidden) = row[..columns].split_at_mut(seen);
@@ -320,8 +321,8 @@ impl Head<'_> {
                         }
                     }
                 }
-                // Add the exponentials times the values to `y`; the first tile of keys overwrites
-                // it.
+                // Add the exponentials times the values to `y`. For the first tile of keys,
+                // overwrite `y` instead.
                 let of = Matrices {
                     sizes: [rows, columns, d],
                     a: scores,
@@ -335,7 +336,7 @@ impl Head<'_> {
                 self.level.multiply(&of, &mut y[first * d..]);
             });
         }
-        // After the last tile of keys, divide by the sums, and complete `lse`.
+        // After the last tile of keys, divide `y` by the sums of exponentials, and complete `lse`.
         for ((y, lse), &sum) in y.chunks_exact_mut(d).zip(lse).zip(&*sums) {
             widest(
                 #[inline(always)]
@@ -358,7 +359,7 @@ impl Head<'_> {
         let ds = take(&mut scratch, self.tiles.scores());
         for key in (0..s).step_by(keys) {
             let keys = keys.min(s - key);
-            // Pack this tile of keys and values once for all tiles of queries.
+            // Pack the tile of keys and values once for all tiles of queries.
             k.pack_turned(key, keys, d, keys_turned, wide);
             v.pack_turned(key, keys, d, values_turned, wide);
             k.pack(key, keys, d, keys_packed);
@@ -397,7 +398,7 @@ impl Head<'_> {
                     p[seen..columns].fill(0.0);
                     ds[seen..columns].fill(0.0);
                 }
-                // Add the contributions of this tile to `dv`, `dk` and `dq`.
+                // Add the contributions of the tile to `dv`, `dk` and `dq`.
                 let to_keys = Matrices {
                     sizes: [columns, rows, d],
                     a: p,
@@ -424,9 +425,9 @@ impl Head<'_> {
     }
 }
 
-/// Replaces scores by `e^(x - most)`, where `most` is the largest score of this row so far. Updates
-/// `sum`, the sum of all exponentials so far. Returns the factor for earlier results of the row,
-/// which were computed with the previous `most`.
+/// Replaces each score `x` by `e^(x - most)`, where `most` is the largest score of the row so far.
+/// Updates `most`, and `sum`, the sum of all exponentials so far. Returns the factor that rescales
+/// earlier results of the row from the previous `most` to the new one.
 fn exponentials(row: &mut [f32], most: &mut f32, sum: &mut f32) -> f32 {
     let mut largest = Lanes::new(f32::NEG_INFINITY);
     largest.add(

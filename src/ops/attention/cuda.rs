@@ -1,5 +1,5 @@
-//! Attention on a GPU. A thread block computes one tile of queries or of keys, and reads the tiles
-//! of the other operand in order.
+//! Attention on a GPU. A thread block computes one tile of queries or keys, and reads all tiles of
+//! the other operand in order.
 
 #![allow(unsafe_code)]
 
@@ -11,12 +11,13 @@ use crate::layout::Layout;
 
 pub(super) static FAMILY: Family = Family::new("attention", include_str!("attention.cu"));
 
-/// Largest number of elements in a row: longer rows would not fit in the shared memory of a block.
+/// Largest number of elements in a row of queries, keys or values. Longer rows would not fit in the
+/// shared memory of a block.
 const DEEPEST: usize = 256;
 /// Largest number of blocks in a grid. If there are more tiles, each block computes several tiles.
 const MOST_BLOCKS: u64 = 1 << 20;
 
-/// `Heads` of `attention.cu`.
+/// Rust form of the C++ struct `Heads` in `attention.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Heads {
@@ -24,11 +25,11 @@ struct Heads {
     strides: [u64; 4],
 }
 
-// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
-// in the same order.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares a struct with
+// equal fields in equal order.
 unsafe impl Parameter for Heads {}
 
-/// `Sizes` of `attention.cu`.
+/// Rust form of the C++ struct `Sizes` in `attention.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Sizes {
@@ -41,8 +42,8 @@ struct Sizes {
     scale: f32,
 }
 
-// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
-// in the same order.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares a struct with
+// equal fields in equal order.
 unsafe impl Parameter for Sizes {}
 
 impl Heads {
@@ -103,7 +104,7 @@ fn sizes(shape: &Shape) -> Sizes {
     Sizes { heads, h, t, s, d, causal: shape.causal.into(), scale: shape.scale }
 }
 
-/// Computes `y` and `lse`, of which at least one has elements.
+/// Computes `y` and `lse`. At least one of the two outputs must have elements.
 pub(super) fn forward(gpu: &mut Gpu, op: Attention, run: &Operands<'_>) -> Result<(), DeviceError> {
     let layouts: [Layout; 3] = std::array::from_fn(|i| run.inputs[i].layout);
     let shape = Shape::of(op, &layouts);
@@ -117,7 +118,7 @@ pub(super) fn forward(gpu: &mut Gpu, op: Attention, run: &Operands<'_>) -> Resul
     unsafe { gpu.launch(FAMILY.kernel(kernels.forward), grid, &[&y, &lse, &q, &k, &v, &of]) }
 }
 
-/// Computes `dq`, `dk` and `dv`, of which at least one has elements.
+/// Computes `dq`, `dk` and `dv`. At least one of the three outputs must have elements.
 pub(super) fn grad(gpu: &mut Gpu, op: Attention, run: &Operands<'_>) -> Result<(), DeviceError> {
     let layouts: [Layout; 3] = std::array::from_fn(|i| run.inputs[i].layout);
     let shape = Shape::of(op, &layouts);

@@ -15,8 +15,8 @@ use super::cuda;
 
 /// `(q [b, h, t, d], k [b, h, s, d], v [b, h, s, d], lse [b, h, t], delta [b, h, t], dy [b, h, t,
 /// d]) -> (dq, dk, dv)`, the gradient of [`Attention`], where `delta = sum of dy * y` along rows.
-/// The probabilities `p = e^(scale * q k^T - lse)` are recomputed. With
-/// `ds = p * (dy v^T - delta)`,
+/// The op recomputes the probabilities `p = e^(scale * q k^T - lse)`. With `ds = p * (dy v^T -
+/// delta)`, the outputs are
 ///
 /// - `dq = scale * ds k`
 /// - `dk = scale * ds^T q`
@@ -56,8 +56,8 @@ impl Definition for AttentionGrad {
 
     fn flops(&self, inputs: &[Layout], _outputs: &[Layout]) -> f64 {
         let shape = Shape::of(self.0, inputs);
-        // Five matrix products, and for each score: an exponential, three multiplications and two
-        // subtractions.
+        // Flops: five matrix products, and for each score an exponential, three multiplications and
+        // two subtractions.
         shape.scores() * (10.0 * shape.d as f64 + TRANSCENDENTAL + 5.0)
     }
 

@@ -1,5 +1,5 @@
-//! Gradients of gradients of attention, composed of other ops. These ops hold the whole matrix of
-//! probabilities in memory.
+//! Gradients of gradients of attention, composed of other ops. Unlike attention itself, the
+//! composition holds the whole matrix of probabilities in memory.
 
 use super::Attention;
 use super::shape::Shape;
@@ -101,7 +101,7 @@ impl Second {
     }
 }
 
-/// Adds a term to a sum; `None` is the empty sum.
+/// Adds a term to a sum. A sum without terms is `None`.
 fn add(sum: &mut Option<Tensor>, term: Tensor) -> Result<(), Error> {
     *sum = Some(match sum.take() {
         Some(sum) => sum.add(&term)?,

@@ -19,8 +19,8 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Sizes of the operands of an op; an error if the op does not accept the shapes or types of
-    /// the operands.
+    /// Sizes of the operands of an attention op. An error if the op does not accept the shapes or
+    /// types of the operands.
     pub fn new(op: Attention, inputs: &[Layout]) -> Result<Self, Fault> {
         let [b, h, _, d] = rank(&inputs[0], "q")?;
         let [_, _, s, _] = rank(&inputs[1], "k")?;
@@ -32,7 +32,8 @@ impl Shape {
         Ok(Self::of(op, inputs))
     }
 
-    /// Sizes of operands whose shapes and types are already checked.
+    /// Sizes of the operands of an attention op. The caller has already checked their shapes and
+    /// types.
     pub fn of(op: Attention, inputs: &[Layout]) -> Self {
         let size = |i: usize, axis: usize| inputs[i].shape()[axis];
         let d = size(0, 3);

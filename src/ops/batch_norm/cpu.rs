@@ -1,13 +1,13 @@
 //! Batch normalization on the CPU. The first pass computes the statistics of each channel, and the
 //! second pass applies the statistics.
 //!
-//! One pass is enough for the variance, because the mean of the channel's first run (contiguous
-//! elements) is subtracted from each element. The mean of the first run is near the mean of the
+//! One pass is enough for the variance, because the code subtracts the mean of the channel's first
+//! run (contiguous elements) from each element. The mean of the first run is near the mean of the
 //! channel, so the sum of squares loses hardly any digits by cancellation.
 //!
 //! Channels are divided among threads. The first pass writes two floats for each channel to the
 //! workspace. If there are few channels, the batch is also cut into parts. The partial sums of each
-//! part are also in the workspace, and are much smaller than the tensor.
+//! part are also in the workspace; they are much smaller than the tensor.
 
 mod sums;
 
@@ -16,32 +16,32 @@ use crate::device::cpu::split::{PIECE, pieces, pieces_of, whole_rows};
 use crate::device::cpu::wide::widest;
 use std::ops::Range;
 
-/// Sizes of `x`, seen as `[n, c, inner]`.
+/// Sizes of `x` with all dimensions after the channels merged: `[n, c, inner]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Channels {
     /// Number of entries of the batch.
     pub n: usize,
     /// Number of channels.
     pub c: usize,
-    /// Number of elements of one channel in one entry of the batch; they are contiguous.
+    /// Number of contiguous elements of one channel in one entry of the batch.
     pub inner: usize,
 }
 
 /// Two running sums of a channel.
 type Sums = [f64; 2];
 
-/// Length below which runs are too short for SIMD lanes.
+/// Length below which runs (contiguous elements of a channel) are too short for SIMD lanes.
 const SHORT: usize = 16;
 /// Number of tasks that keeps all threads busy.
 const MANY: usize = 16;
-/// Number of channels that are computed together, so that their terms stay in registers or the
-/// cache.
+/// Number of channels that are computed together. The number is so small that the terms of the
+/// channels stay in registers or the cache.
 const BLOCK: usize = 256;
-/// Smallest number of elements of a channel in a partial sum, if runs are short.
+/// Smallest number of elements of a channel in a partial sum, for channels with short runs.
 const LEAST: usize = 128;
 
 impl Channels {
-    /// Number of elements of one entry of the batch, in all channels together.
+    /// Number of elements of one entry of the batch, with all its channels.
     const fn whole(&self) -> usize {
         self.c * self.inner
     }
@@ -50,8 +50,7 @@ impl Channels {
         self.n * self.whole()
     }
 
-    /// Number of entries of the batch that are added to one partial sum. The tensor must have
-    /// elements.
+    /// Number of entries of the batch that go into one partial sum. The tensor must have elements.
     fn rows(&self) -> usize {
         let (tasks, least) = if self.inner < SHORT {
             (self.c.div_ceil(BLOCK), LEAST.div_ceil(self.inner))
@@ -77,7 +76,7 @@ impl Channels {
         }
         let partial = match self.n.div_ceil(self.rows()) {
             1 => 0,
-            // One more word, to align the sums.
+            // Add one word, so that the sums can be aligned.
             parts => 1 + parts * self.c * (size_of::<Sums>() / size_of::<u32>()),
         };
         2 * self.c + partial
@@ -110,9 +109,9 @@ pub struct Parameters<'a> {
 /// Per-channel outputs of [`train`].
 #[derive(Debug)]
 pub struct Statistics<'a> {
-    /// Mean of this batch.
+    /// Mean of each channel of the batch.
     pub mean: &'a mut [f32],
-    /// `1 / sqrt(var + eps)` of this batch.
+    /// `1 / sqrt(var + eps)` for each channel of the batch.
     pub inv_std: &'a mut [f32],
     /// Updated running mean.
     pub running_mean: &'a mut [f32],
@@ -146,8 +145,8 @@ pub fn train(
             let [mean, spread] = mean_and_spread(about, sums, count);
             let inv_std = 1.0 / (spread / count + f64::from(with.eps)).sqrt();
             let scale = inv_std * f64::from(with.gamma[channel]);
-            // `normalize` computes `(x - mean) * scale + summand` with the mean rounded to f32. The
-            // summand makes up for the rounding error.
+            // `normalize` computes `(x - mean) * scale + summand` with the mean rounded to f32.
+            // Correct the rounding error of the mean by the summand.
             let lost = mean - f64::from(mean as f32);
             [
                 mean as f32,
@@ -166,8 +165,8 @@ pub fn train(
     });
 }
 
-/// Computes the mean and the unbiased variance of each channel. `kept` makes the values that are
-/// written to `out`.
+/// Computes the mean and the unbiased variance of each channel. `kept` computes from them the
+/// values that the function writes to `out`.
 pub fn statistics<const N: usize>(
     x: &[f32],
     of: Channels,
@@ -186,12 +185,14 @@ pub fn statistics<const N: usize>(
     });
 }
 
-/// Running statistic after a batch with the statistic `new`, which has the weight `momentum`.
+/// Running statistic after a batch. `old` is the running statistic before the batch, `new` is the
+/// statistic of the batch, and `momentum` is the weight of `new`.
 pub fn mix(momentum: f32, old: f32, new: f64) -> f32 {
     ((1.0 - f64::from(momentum)) * f64::from(old) + f64::from(momentum) * new) as f32
 }
 
-/// Adds up the differences from `about`, and their squares, over each channel; see [`sums`].
+/// Adds up, over each channel, the differences of the elements from `about(channel)` and the
+/// squares of these differences; see [`sums`].
 fn moments<const N: usize>(
     x: &[f32],
     of: Channels,
@@ -211,11 +212,11 @@ fn moments<const N: usize>(
     );
 }
 
-/// Mean of a channel of `count` elements, and the sum of the squares of the differences from it.
+/// Mean of a channel of `count` elements, and the sum of squared differences from the mean.
 fn mean_and_spread(about: f32, [sum, squares]: Sums, count: f64) -> [f64; 2] {
     let shift = sum / count;
-    // Values below zero are rounding errors, and the comparison below sets them to 0. The
-    // comparison keeps NaN.
+    // A negative spread is a rounding error, so the comparison below sets it to 0. The comparison
+    // keeps NaN.
     let spread = squares - sum * shift;
     [f64::from(about) + shift, if spread < 0.0 { 0.0 } else { spread }]
 }
@@ -309,8 +310,8 @@ fn average(x: &[f32]) -> f32 {
 }
 
 /// Adds up `terms(about(channel), x, dy)` over all elements of each channel. `finish(channel,
-/// about(channel), sums)` computes the channel's results from the sums. The results are written to
-/// `out`.
+/// about(channel), sums)` computes the channel's results from the sums, and the function writes the
+/// results to `out`.
 fn sums<const N: usize>(
     operands: [&[f32]; 2],
     of: Channels,
@@ -338,7 +339,7 @@ fn sums<const N: usize>(
         return;
     }
     // Compute `about` of each channel once, and store the value in `out[0]` until the first result
-    // overwrites it.
+    // of the channel overwrites it.
     out[0].iter_mut().enumerate().for_each(|(channel, kept)| *kept = about(channel));
     let kept = &*out[0];
     let partial = &mut partial[..n.div_ceil(rows) * of.c];
@@ -429,9 +430,9 @@ fn of_channels(
     }
 }
 
-/// Computes `out = f(terms, x, dy)` for each element, with the terms of the element's channel.
-/// `known(channels, terms)` writes the terms of a range of channels to `terms`, which has one list
-/// for each kind of term.
+/// Computes `out = f(terms, x, dy)` for each element. `terms` are the values that belong to the
+/// element's channel, such as the mean. `known(channels, terms)` writes the terms of a range of
+/// channels to `terms`, which has one list for each kind of term.
 fn apply<const T: usize>(
     out: &mut [f32],
     [x, dy]: [&[f32]; 2],

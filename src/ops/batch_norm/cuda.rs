@@ -12,12 +12,12 @@ use crate::layout::Layout;
 
 pub(super) static FAMILY: Family = Family::new("batch_norm", include_str!("batch_norm.cu"));
 
-/// `HELD` of `batch_norm.cu`, the number of elements that a thread holds. A channel of at most
-/// [`WHOLE`] elements is read only once.
+/// Value of `HELD` in `batch_norm.cu`: the number of elements that a thread holds in registers. A
+/// channel of at most [`WHOLE`] elements is read only once.
 const HELD: usize = 16;
 const WHOLE: usize = HELD * MOST_THREADS;
-/// Number of elements of `x`, and of `dy`, that a thread holds for the gradient. A channel of at
-/// most [`WHOLE_GRAD`] elements is read only once.
+/// Number of elements of `x`, and of `dy`, that a thread holds in registers for the gradient. A
+/// channel of at most [`WHOLE_GRAD`] elements is read only once.
 const HELD_GRAD: usize = 8;
 const WHOLE_GRAD: usize = HELD_GRAD * MOST_THREADS;
 const MOST_THREADS: usize = 512;
@@ -26,13 +26,13 @@ const MOST_THREADS: usize = 512;
 /// not depend on the device.
 const BLOCKS: usize = 2048;
 
-/// Bytes of `Terms`, `Moments`, `GradTerms` and `Two` of `batch_norm.cu`.
+/// Sizes in bytes of the structs `Terms`, `Moments`, `GradTerms` and `Two` in `batch_norm.cu`.
 const TERMS: u64 = 12;
 const MOMENTS: u64 = 24;
 const GRAD_TERMS: u64 = 16;
 const TWO: u64 = 16;
 
-/// Sizes of `x`, seen as `[n, c, inner]`.
+/// Sizes of `x` with all dimensions after the channels merged: `[n, c, inner]`.
 struct Shape {
     c: usize,
     inner: usize,
@@ -48,11 +48,11 @@ impl Shape {
     }
 
     /// Number of elements of a channel that one thread block adds up. If there are few channels,
-    /// each channel is cut into more chunks, so that the whole device has work. Chunks are short
-    /// enough that no thread adds many elements, because long sums would be less accurate.
+    /// each channel is cut into more chunks, so that the whole device has work. Chunks are short,
+    /// because a sum of many elements in one thread would be less accurate.
     fn chunk(&self) -> usize {
         let even = (self.c * self.elements / BLOCKS).clamp(4 * 1024, 64 * 1024);
-        // A grid has at most 65535 rows.
+        // Chunks have a minimum length, because a grid has at most 65535 rows.
         even.max(self.elements.div_ceil(32 * 1024)).next_multiple_of(1024)
     }
 
@@ -60,12 +60,12 @@ impl Shape {
         self.elements.div_ceil(self.chunk())
     }
 
-    /// Bytes of terms of all channels, `bytes` each.
+    /// Bytes of the terms of all channels; the terms of one channel take `bytes` bytes.
     fn terms(&self, bytes: u64) -> u64 {
         padded((self.c as u64).saturating_mul(bytes))
     }
 
-    /// Bytes of partial results of all chunks, `bytes` each.
+    /// Bytes of the partial results of all chunks; one partial result takes `bytes` bytes.
     fn partial(&self, bytes: u64) -> u64 {
         (self.c * self.chunks()) as u64 * bytes
     }
@@ -81,7 +81,7 @@ impl Shape {
     }
 }
 
-/// `Channels` of `batch_norm.cu`.
+/// Rust form of the C++ struct `Channels` in `batch_norm.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Channels {
@@ -93,8 +93,8 @@ struct Channels {
     width: u32,
 }
 
-// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
-// in the same order. The kernel does not read the padding at the end.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares a struct with
+// equal fields in equal order. The kernel does not read the padding at the end.
 unsafe impl Parameter for Channels {}
 
 impl Channels {
@@ -133,7 +133,7 @@ impl Channels {
     }
 }
 
-/// `Training` of `batch_norm.cu`.
+/// Rust form of the C++ struct `Training` in `batch_norm.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Training {
@@ -149,11 +149,11 @@ struct Training {
     eps: f64,
 }
 
-// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
-// in the same order.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares a struct with
+// equal fields in equal order.
 unsafe impl Parameter for Training {}
 
-/// `Grad` of `batch_norm.cu`.
+/// Rust form of the C++ struct `Grad` in `batch_norm.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Grad {
@@ -164,8 +164,8 @@ struct Grad {
     dbeta: Ptr,
 }
 
-// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
-// in the same order.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares a struct with
+// equal fields in equal order.
 unsafe impl Parameter for Grad {}
 
 /// Bytes of workspace of [`train`].

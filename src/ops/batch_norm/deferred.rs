@@ -1,11 +1,11 @@
-//! Statistics of batches that are applied to running statistics later, and in an order of the
-//! program's choice.
+//! Statistics of batches that the program applies to running statistics later, in an order of its
+//! choice.
 //!
-//! Several ranks of one training each see a part of a step. Their running statistics are those of
-//! one rank that sees the parts one after the other: all ranks exchange the statistics of their
-//! batches, and apply the statistics of all ranks in the order of the ranks. The kernel of
-//! [`BatchNorm`](super::BatchNorm) computes in f64, so a statistic is exchanged in full precision,
-//! as three floats.
+//! In training with several ranks, each rank processes a part of the batch. All ranks exchange the
+//! statistics of their parts, and apply the statistics of all parts in the order of the ranks. The
+//! running statistics are then equal to the running statistics of a single rank that processes the
+//! parts one after another. The kernel of [`BatchNorm`](super::BatchNorm) computes in f64, so ranks
+//! exchange each statistic in full precision, as three floats.
 
 use super::cpu::{self, mix};
 use super::{channels, seen};
@@ -15,29 +15,30 @@ use crate::error::Error;
 use crate::layout::{DType, Dims, Layout};
 use crate::ops::{CustomOp, FLOAT, Tensor};
 
-/// Floats for each statistic: the value, and what the float before leaves.
+/// Number of floats that together hold one f64 statistic.
 const FLOATS: usize = 3;
 
-/// Statistics of one batch, to be applied to running statistics.
+/// Statistics of one batch that are not yet applied to the running statistics.
 #[derive(Debug)]
 pub(crate) struct Deferred {
     /// Ids of the running mean and of the running variance.
     pub running: [TensorId; 2],
     /// Weight of the batch in the running statistics.
     pub momentum: f32,
-    /// Statistics of the batch: [`BatchStatistics`].
+    /// Statistics of the batch, as computed by [`BatchStatistics`].
     pub statistics: Tensor,
 }
 
 impl Tensor {
-    /// Whether statistics of batches are kept for later.
+    /// Whether the runtime keeps the statistics of batches, so that the program can apply them
+    /// later.
     pub(crate) fn defers_statistics(&self) -> Result<bool, Error> {
         Ok(self.runs()?.defers_statistics())
     }
 
     /// Keeps the statistics of this batch `[n, c, ..]` for the running statistics `running`.
     pub(crate) fn defer(&self, running: [TensorId; 2], momentum: f32) -> Result<(), Error> {
-        // Statistics are constants for the gradient.
+        // Detach the tensor: the running statistics are constants in the gradient.
         let x = self.detach().cast(FLOAT)?.contiguous()?;
         let statistics = Self::apply(BatchStatistics, &[&x])?.remove(0);
         self.runs()?.defer(Deferred { running, momentum, statistics })
@@ -49,7 +50,8 @@ impl Tensor {
 #[derive(Debug)]
 struct BatchStatistics;
 
-/// Value as floats: `value` rounded, and twice the rest rounded.
+/// Splits a value into three floats: the value rounded to f32, and twice the remainder rounded to
+/// f32.
 fn split(value: f64) -> [f32; FLOATS] {
     if !value.is_finite() {
         return [value as f32, 0.0, 0.0];
@@ -60,7 +62,7 @@ fn split(value: f64) -> [f32; FLOATS] {
     [first, second, (rest - f64::from(second)) as f32]
 }
 
-/// Value of three floats.
+/// Value that [`split`] has split into three floats.
 fn joined([first, second, third]: [f32; FLOATS]) -> f64 {
     f64::from(first) + (f64::from(second) + f64::from(third))
 }
@@ -97,17 +99,17 @@ impl CustomOp for BatchStatistics {
     }
 }
 
-/// Updates the running statistics of a batch norm in place: `(mean [c], var [c], all [n, 6, total])`.
-/// `all` has the statistics of all batch norms, from `n` ranks. Those of this norm are `parts`
-/// batches of `c` channels, from channel `first` on. They are applied batch by batch, and for each
-/// batch in the order of the ranks.
+/// Updates the running statistics of a batch norm in place: `(mean [c], var [c], all [n, 6,
+/// total])`. `all` has the statistics of all batch norms of a network, from `n` ranks. The
+/// statistics of this batch norm are `parts` batches of `c` channels, from channel `first` of `all`
+/// on. The op applies the statistics batch by batch, and for each batch in the order of the ranks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ApplyStatistics {
     /// Weight of each batch in the running statistics.
     pub momentum: f32,
-    /// First channel of the norm.
+    /// First channel of this batch norm among the channels of all batch norms.
     pub first: usize,
-    /// Batches of each rank.
+    /// Number of batches of each rank.
     pub parts: usize,
 }
 

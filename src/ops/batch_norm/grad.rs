@@ -19,9 +19,9 @@ use crate::device::cuda::{Gpu, Libraries, Scratch};
 /// - `dbeta = sum dy`, `dgamma = sum dy * x'`
 /// - `dx = gamma * inv_std * (dy - (dbeta + x' * dgamma) / m)`
 ///
-/// If `mean` and `inv_std` are those of `x`, the op computes the gradient of
-/// [`BatchNorm`](super::BatchNorm). `mean` and `inv_std` are ordinary inputs of the op, with
-/// gradients of their own.
+/// If `mean` and `inv_std` are the statistics of `x`, the op computes the gradient of
+/// [`BatchNorm`](super::BatchNorm). The op treats `mean` and `inv_std` as ordinary inputs, which
+/// have gradients of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct BatchNormGrad;
@@ -159,7 +159,8 @@ impl Normal {
         z.mean_along(&others(z.rank()), true)
     }
 
-    /// Mean of `z x'` in each channel, the coefficient of `x'` in `z`.
+    /// Mean of `z x'` in each channel, which is the coefficient of `x'` when `z` is projected on
+    /// `x'`.
     fn weight(&self, z: &Tensor) -> Result<Tensor, Error> {
         self.mean(&z.mul(&self.value)?)
     }
@@ -171,8 +172,8 @@ impl Normal {
     }
 }
 
-/// Gradient of [`BatchNormGrad`]. `u`, `v` and `w` are the gradients of `dx`, `dgamma` and `dbeta`.
-/// Vectors are shaped to broadcast to `x`.
+/// Operands of the gradient of [`BatchNormGrad`]. `u`, `v` and `w` are the gradients of `dx`,
+/// `dgamma` and `dbeta`. Vectors with one element for each channel are shaped to broadcast to `x`.
 struct Second<'a> {
     normal: Normal,
     gamma: Option<Tensor>,
@@ -187,14 +188,14 @@ struct Second<'a> {
 }
 
 impl Second<'_> {
-    /// `sum(u project(dy))`, the gradient of `scale`.
+    /// Gradient of `scale`: `sum(u project(dy))`.
     fn rest(&self) -> Result<Option<Tensor>, Error> {
         let (Some(u), Some(dy)) = (self.u, self.dy) else { return Ok(None) };
         let product = u.mul(&self.normal.project(dy)?)?;
         product.sum_along(&others(u.rank()), true).map(Some)
     }
 
-    /// `v dy - scale (weight(dy) u + weight(u) dy)`, the gradient of `x'`.
+    /// Gradient of `x'`: `v dy - scale (weight(dy) u + weight(u) dy)`.
     fn of_normal(&self) -> Result<Option<Tensor>, Error> {
         let (Some(dy), Some(scale)) = (self.dy, &self.scale) else { return Ok(None) };
         let mut h = None;
@@ -209,18 +210,19 @@ impl Second<'_> {
         Ok(h)
     }
 
-    /// `inv_std rest`, the gradient of `gamma`.
+    /// Gradient of `gamma`: `inv_std rest`, where `rest` is the gradient of `scale`.
     fn of_gamma(&self, rest: Option<&Tensor>) -> Result<Option<Tensor>, Error> {
         rest.map(|rest| vector(&rest.mul(&self.normal.inv_std)?)).transpose()
     }
 
-    /// `-inv_std sum(h)`, the gradient of `mean`.
+    /// Gradient of `mean`: `-inv_std sum(h)`, where `h` is the gradient of `x'`.
     fn of_mean(&self, h: &Tensor) -> Result<Tensor, Error> {
         let sum = h.sum_along(&others(h.rank()), true)?;
         vector(&sum.mul(&self.normal.inv_std)?.neg()?)
     }
 
-    /// `sum(h (x - mean)) + gamma rest`, the gradient of `inv_std`.
+    /// Gradient of `inv_std`: `sum(h (x - mean)) + gamma rest`, where `h` is the gradient of `x'`
+    /// and `rest` is the gradient of `scale`.
     fn of_inv_std(
         &self,
         h: Option<&Tensor>,
@@ -237,7 +239,7 @@ impl Second<'_> {
         sum.as_ref().map(vector).transpose()
     }
 
-    /// `scale project(u) + v x' + w`, the gradient of `dy`.
+    /// Gradient of `dy`: `scale project(u) + v x' + w`.
     fn of_dy(&self) -> Result<Option<Tensor>, Error> {
         let x = &self.normal.value;
         let mut sum = None;

@@ -101,8 +101,7 @@ impl Definition for BatchNormInfer {
 
     fn gradient(&self, of: &Recorded<'_>) -> Gradient {
         let (rank, eps) = (of.shape(0).len(), self.eps);
-        // `detach` makes the statistics constants, also when the gradient of this gradient is
-        // computed.
+        // `detach` makes the running statistics constants, also in a gradient of this gradient.
         let statistic = |i| of.input(i).detach();
         let var = (of.wanted(0) || of.wanted(1)).then(|| statistic(4));
         let gamma = of.wanted(0).then(|| of.input(1));

@@ -22,13 +22,13 @@ use crate::device::cuda::{Gpu, Libraries, Scratch};
 /// - `new_running_mean = (1 - momentum) * running_mean + momentum * mean`. `new_running_var` is
 ///   computed in the same way from the unbiased variance of the batch.
 ///
-/// The op updates no tensor in place, so recomputing the op gives the same results. The gradient
-/// treats the running statistics as constants.
+/// The op updates no tensor in place, so a recomputation gives the results of the first run. The
+/// gradient treats the running statistics as constants.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct BatchNorm {
-    /// Weight of this batch in the running statistics.
+    /// Weight of the newest batch in the running statistics.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub momentum: f32,
     /// Number added to the variance.
@@ -53,7 +53,7 @@ pub struct BatchNormOutput {
 
 impl Tensor {
     /// Batch normalization of `[n, c, ..]` with the statistics of the batch. `momentum` is the
-    /// weight of this batch in the running statistics, and `eps` is added to the variance. See
+    /// weight of this batch in the running statistics. `eps` is added to the variance. See
     /// [`BatchNorm`].
     ///
     /// ```
@@ -143,8 +143,8 @@ impl Definition for BatchNorm {
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
-        // For each element: 4 operations for the sum and the sum of squares, then a subtraction,
-        // two multiplications and an addition.
+        // Flops of each element: 4 for the sum and the sum of squares, then a subtraction, two
+        // multiplications and an addition.
         outputs[0].elements() as f64 * 8.0
     }
 

@@ -8,8 +8,8 @@ use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::{FLOAT, Tensor};
 
-/// `(x) -> (y)`: the same floats, stored as f32 or `bf16`. A float is rounded to the nearest
-/// `bf16`; on a tie, to the `bf16` whose last bit is 0. `x` may have any strides.
+/// `(x) -> (y)`: converts floats to f32 or `bf16`. A float is rounded to the nearest `bf16`; on a
+/// tie, to the `bf16` whose last bit is 0. `x` may have any strides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -19,8 +19,8 @@ pub struct Cast {
 }
 
 impl Tensor {
-    /// Converts this tensor to f32 or `bf16`; returns the same tensor if it already has that type.
-    /// A float that `bf16` cannot represent becomes the nearest `bf16`.
+    /// Converts this tensor to f32 or `bf16`; returns this tensor itself if it already has the
+    /// type. A float that `bf16` cannot represent becomes the nearest `bf16`.
     ///
     /// A `bf16` takes half the bytes of an f32. Ops compute in f32. If an op reads `bf16` and f32
     /// tensors, its results are `bf16`, except for sums, statistics and gradients of f32 tensors.
@@ -39,7 +39,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Op`] if either type is neither f32 nor `bf16`.
+    /// [`Error::Op`] unless both this tensor and `to` are f32 or `bf16`.
     pub fn cast(&self, to: DType) -> Result<Self, Error> {
         if self.dtype() == to { Ok(self.clone()) } else { Self::call1(Cast { to }, &[self]) }
     }
@@ -78,7 +78,7 @@ impl Definition for Cast {
     }
 
     fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
-        // The tape converts the gradient to the type of the input.
+        // Return the gradient unchanged, because the tape converts it to the type of the input.
         Gradient::of_one(|dy| Ok(dy.clone()))
     }
 }

@@ -1,4 +1,4 @@
-//! Runs an op piece by piece on the CPU. A word is an f32, or an integer of the same size.
+//! Runs an op piece by piece on the CPU. In this file, a word is an f32 or a 32-bit integer.
 
 use super::pieces::{Layouts, Pieces};
 use crate::device::cpu::Operands;
@@ -10,10 +10,10 @@ use crate::layout::{DType, Layout};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Largest number of scratch bytes for cut operands: about the size of a core's cache.
+/// Largest number of scratch bytes for the operands that are cut: about the size of a core's cache.
 pub const MOST: u64 = 1 << 20;
 
-/// Unused end of the scratch memory, and the offset at which it begins. Ranges are taken in
+/// Unused end of the scratch memory, and the offset at which it begins. Callers take ranges in
 /// ascending order.
 struct Rest<'a>(&'a mut [u32], u64);
 
@@ -27,19 +27,19 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// Memory of an output, by the type that is stored.
+/// Memory of an output, by the size of the stored elements.
 enum Target<'a> {
     Words(&'a mut [u32]),
     Halves(&'a mut [u16]),
 }
 
 impl Pieces<'_> {
-    /// Bytes of workspace on the CPU.
+    /// Bytes of workspace that a run needs on the CPU.
     pub(in crate::ops) fn cpu_workspace(&self) -> u64 {
         self.workspace(|inputs, outputs| self.kernel.cpu_workspace(inputs, outputs))
     }
 
-    /// Runs the kernel on one piece after another.
+    /// Runs the op's kernel on one piece after another.
     pub(in crate::ops) fn cpu(&self, mut run: Operands<'_>) -> Result<(), DeviceError> {
         // Split the workspace into the copies of inputs, the pieces and sums of outputs, and the
         // kernel's own workspace.
@@ -76,7 +76,7 @@ impl Pieces<'_> {
                     pack(&mut made[i][0][..part.elements()], &old[from..], &part, widened);
                 }
             }
-            // Run the kernel on this piece.
+            // Run the kernel on the piece.
             let read = self.taken.iter().enumerate().map(|(i, taken)| match taken.copy {
                 _ if i < updates => &[],
                 Some(_) => &copies[i][..inputs[i].elements()],
@@ -145,13 +145,13 @@ fn distance(whole: &Layout, part: &Layout) -> usize {
     part.offset() - whole.offset()
 }
 
-/// Range of an operand's elements, from the first to the last element of a part.
+/// Range in an operand's slice from the first to the last element of a part.
 fn place_of(whole: &Layout, part: &Layout) -> Range<usize> {
     let from = distance(whole, part);
     from..from + (part.span() - part.offset())
 }
 
-/// Bits of the f32 with the same value as a `bf16`.
+/// Bits of the f32 whose value is the value of a `bf16`.
 pub(super) const fn widened(half: u16) -> u32 {
     (half as u32) << 16
 }
@@ -159,7 +159,7 @@ pub(super) const fn widened(half: u16) -> u32 {
 /// Nearest `bf16` to an f32. On a tie, the `bf16` whose last bit is 0.
 pub(super) const fn rounded(word: u32) -> u16 {
     let is_nan = word & 0x7fff_ffff > 0x7f80_0000;
-    // A NaN whose upper bits are zeros would become infinite, so set the quiet bit.
+    // A NaN whose upper mantissa bits are zeros would become infinite, so set the quiet bit.
     let quiet = (word >> 16) as u16 | 0x40;
     let half = (word.wrapping_add(0x7fff + (word >> 16 & 1)) >> 16) as u16;
     if is_nan { quiet } else { half }
@@ -217,7 +217,7 @@ pub(super) fn unpack<A: Copy + Sync, B: Send>(
     });
 }
 
-/// Adds a piece to a sum; the first piece overwrites the sum.
+/// Adds the result of a piece to a sum. The first piece overwrites the sum.
 fn add(sum: &mut [u32], piece: &[u32], is_first: bool) {
     if is_first {
         return sum.copy_from_slice(piece);

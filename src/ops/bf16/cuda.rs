@@ -12,18 +12,19 @@ use crate::ops::copy::cuda::copy;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Largest number of scratch bytes for cut operands: enough elements to keep a GPU busy.
+/// Largest number of scratch bytes for the operands that are cut. Pieces of this size keep a GPU
+/// busy.
 pub const MOST: u64 = 32 << 20;
 
 pub(super) static FAMILY: Family = Family::new("bf16", include_str!("bf16.cu"));
 
 impl Pieces<'_> {
-    /// Bytes of workspace on a GPU.
+    /// Bytes of workspace that a run needs on a GPU.
     pub(in crate::ops) fn cuda_workspace(&self, libraries: &Libraries) -> u64 {
         self.workspace(|inputs, outputs| self.kernel.cuda_workspace(libraries, inputs, outputs))
     }
 
-    /// Runs the kernel on one piece after another.
+    /// Runs the op's kernel on one piece after another.
     pub(in crate::ops) fn cuda(
         &self,
         gpu: &mut Gpu,
@@ -38,8 +39,8 @@ impl Pieces<'_> {
             let is_first = range.start == 0;
             let [inputs, outputs] = self.layouts(&range);
             let mut places = [SmallVec::<[Place; 6]>::new(), SmallVec::new()];
-            // Choose the address to which each output of this piece is written. For an updated
-            // output, first copy the old value to this address.
+            // Choose the address to which the kernel writes each output of the piece. For an
+            // updated output, first copy the old value to the chosen address.
             for (i, given) in self.given.iter().enumerate() {
                 let layout = given.made.cut().of(&self.outputs[i], &range);
                 let there = Place { storage: run.outputs[i].storage, layout };
@@ -49,8 +50,8 @@ impl Pieces<'_> {
                 }
                 places[1].push(place.unwrap_or(there));
             }
-            // Choose the address from which each input of this piece is read. If the input must be
-            // copied, copy it to this address.
+            // Choose the address from which the kernel reads each input of the piece. If the input
+            // must be copied, copy it to the chosen address.
             for (i, taken) in self.taken.iter().enumerate() {
                 let layout = taken.cut.of(&self.inputs[i], &range);
                 let there = Place { storage: run.inputs[i].storage, layout };
@@ -83,8 +84,8 @@ impl Pieces<'_> {
                 let layout = given.made.cut().of(&self.outputs[i], &range);
                 let part = Place { storage: output.storage, layout };
                 if !given.made.is_sum() {
-                    // SAFETY: `from` is a piece of this output in scratch. `part` is the part of
-                    // the output that the piece fills, and has the same number of elements.
+                    // SAFETY: `from` is a piece of the output in scratch. `part` is the part of the
+                    // output that the piece fills, so it has as many elements as the piece.
                     unsafe { put(gpu, &part, from)? };
                     continue;
                 }
@@ -115,7 +116,7 @@ pub(super) fn cast(gpu: &mut Gpu, y: &Place, x: &Place) -> Result<(), DeviceErro
     let kernel = match (x.layout.dtype(), y.layout.dtype()) {
         (DType::BF16, DType::F32) => "widen",
         (DType::F32, DType::BF16) => "narrow",
-        // SAFETY: `x` is an operand. `y` is an output or scratch with the same number of elements.
+        // SAFETY: `x` is an operand. `y` is an output or scratch, and has as many elements as `x`.
         // The device has checked the operands.
         _ => return unsafe { copy(gpu, out, from, &x.layout) },
     };
@@ -132,7 +133,7 @@ pub(super) fn cast(gpu: &mut Gpu, y: &Place, x: &Place) -> Result<(), DeviceErro
             if outcome.is_ok() {
                 // SAFETY: the parameters are those that the kernel declares, and the device has
                 // checked the operands. The kernel reads `each` elements within the layout of `x`,
-                // and writes the same number of elements from `out` on.
+                // and writes `each` elements from `out` on.
                 outcome = unsafe {
                     gpu.launch(
                         FAMILY.counting(kernel, each),
@@ -158,7 +159,7 @@ unsafe fn put(gpu: &mut Gpu, y: &Place, from: Ptr) -> Result<(), DeviceError> {
         return Ok(());
     }
     let kernel = if y.layout.dtype() == DType::BF16 { "put_rounded" } else { "put_words" };
-    // A part of a contiguous tensor takes at most three loops.
+    // A part of a contiguous tensor needs at most three loops.
     let steps = Steps::new(&Walk::new(y.layout.shape(), [y.layout.strides()]), 1);
     let (out, kernel) = (gpu.first(y), FAMILY.counting(kernel, count));
     // SAFETY: the parameters are those that the kernel declares. The kernel reads `count` words, as
@@ -166,7 +167,7 @@ unsafe fn put(gpu: &mut Gpu, y: &Place, from: Ptr) -> Result<(), DeviceError> {
     unsafe { gpu.launch(kernel, Grid::of_threads(count), &[&out, &from, &count, &steps]) }
 }
 
-/// Adds a piece to a sum; the first piece overwrites the sum.
+/// Adds the result of a piece to a sum. The first piece overwrites the sum.
 ///
 /// # Safety
 /// The caller guarantees that both addresses have as many floats as `layout` says, in the workspace

@@ -6,14 +6,15 @@ use crate::ops::definition::{Definition, Kernel};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Alignment of the ranges of scratch in bytes, the same as for tensors.
+/// Alignment of the ranges of scratch in bytes, which is also the alignment of tensors.
 const ALIGNMENT: u64 = 256;
 
-/// Bytes of scratch that a piece may take even if the tensors are small. Smaller pieces would cost
+/// Bytes of scratch that a piece may take even if the tensors are small. Smaller pieces would need
 /// too many calls of the kernel.
 const LEAST: u64 = 64 << 10;
 
-/// Divisor of the operands' bytes; the quotient limits the scratch for cut operands.
+/// Divisor of the operands' bytes. The quotient limits the bytes of scratch for the operands that
+/// are cut.
 const SHARE: u64 = 8;
 
 /// Layouts of a piece's inputs or outputs.
@@ -32,7 +33,7 @@ pub(in crate::ops) struct Pieces<'a> {
     length: usize,
     /// Number of entries of a piece along the dimension that is cut.
     each: usize,
-    /// Number of scratch bytes, without the kernel's own workspace.
+    /// Number of scratch bytes, not counting the workspace of the kernel itself.
     pub(super) scratch: u64,
 }
 
@@ -40,8 +41,7 @@ pub(in crate::ops) struct Pieces<'a> {
 #[derive(Clone, Debug)]
 pub(super) struct Taken {
     pub cut: Cut,
-    /// Range of scratch for a copy of the input in f32. If `None`, the kernel reads the input
-    /// itself.
+    /// Range of scratch for an f32 copy of the input. `None` if the kernel reads the input itself.
     pub copy: Option<Range<u64>>,
 }
 
@@ -49,10 +49,10 @@ pub(super) struct Taken {
 #[derive(Clone, Debug)]
 pub(super) struct Given {
     pub made: Made,
-    /// Range of scratch to which the kernel writes its piece. If `None`, the kernel writes to the
+    /// Range of scratch to which the kernel writes its piece. `None` if the kernel writes to the
     /// output itself.
     pub piece: Option<Range<u64>>,
-    /// Range of scratch in which pieces are added up. If `None`, the pieces are added up in the
+    /// Range of scratch in which pieces are added up. `None` if the pieces are added up in the
     /// output, or are not added up.
     pub sum: Option<Range<u64>>,
 }
@@ -71,7 +71,7 @@ impl<'a> Pieces<'a> {
         if is_narrow { Self::of_narrow(op, inputs, outputs, most) } else { None }
     }
 
-    /// Plans how to run `op`; some operand is `bf16`.
+    /// Plans how to run `op`. At least one operand is `bf16`.
     #[inline(never)]
     fn of_narrow(
         op: &'a dyn Definition,
@@ -128,7 +128,7 @@ impl<'a> Pieces<'a> {
         });
         let taken = taken.collect();
         let given = outputs.iter().zip(&cuts.outputs).zip(&apart).map(|((y, &made), &apart)| {
-            // If the op runs as one piece, the sum is this piece.
+            // If the op runs as one piece, the sum over all pieces is the result of the piece.
             let made = if each >= length { made.alone() } else { made };
             let apart = apart && (made.how == How::Sum || is_narrow(y) || each < length);
             let is_rounded_sum = made.how == How::Sum && is_narrow(y);
@@ -166,7 +166,7 @@ impl<'a> Pieces<'a> {
         [taken.collect(), given.collect()]
     }
 
-    /// Bytes of workspace, including the kernel's own workspace. `own` returns the kernel's
+    /// Bytes of workspace, including the workspace of the kernel itself. `own` returns the kernel's
     /// workspace for the layouts of one piece.
     pub(super) fn workspace(&self, own: impl Fn(&[Layout], &[Layout]) -> u64) -> u64 {
         let last = (self.length.max(1) - 1) / self.each * self.each;
@@ -185,8 +185,8 @@ fn bytes(layout: &Layout) -> u64 {
     (layout.elements() as u64).saturating_mul(4)
 }
 
-/// Whether a piece of a contiguous tensor is contiguous. This holds if the tensor is not cut, or is
-/// cut along its first dimension whose size is not 1.
+/// Whether a piece of a contiguous tensor is contiguous. A piece is contiguous if the tensor is not
+/// cut, or is cut along its first dimension whose size is not 1.
 fn keeps_together(x: &Layout, cut: Cut) -> bool {
     match cut {
         Cut::Along(axis) => x.shape()[..axis].iter().all(|&size| size == 1),

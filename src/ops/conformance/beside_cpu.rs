@@ -10,8 +10,8 @@ use crate::op::Operation as _;
 use crate::ops::Op;
 use std::collections::{BTreeSet, HashSet};
 
-/// Compares the results of every op on both devices. The results must be equal up to rounding. If
-/// all elements of an output are elements of the inputs or zero, nothing is rounded, and the bits
+/// Compares the results of every op on the tested device and on the CPU. The results must be equal
+/// up to rounding. If an op only moves elements or writes zeros, it rounds nothing, and the bits
 /// must be equal.
 pub fn results_are_the_same_but_for_rounding<D: Device<Op = Op, Host = HostTensor>>(
     rig: &mut Rig<D>,

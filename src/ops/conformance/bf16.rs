@@ -7,7 +7,7 @@ use crate::op::Operation as _;
 use crate::ops::{Cast, Op};
 use std::collections::BTreeSet;
 
-/// A float tensor stored as `bf16`, and the f32 tensor of the same values.
+/// A float tensor stored as `bf16`, and an f32 tensor of equal values.
 fn halved(arg: &Arg) -> [Arg; 2] {
     let HostData::F32(data) = arg.host.data() else { return [arg.clone(), arg.clone()] };
     let half: Vec<bf16> = data.iter().map(|&x| bf16::from_f32(x)).collect();
@@ -31,18 +31,18 @@ fn full(host: &HostTensor) -> HostTensor {
     }
 }
 
-/// Runs ops on `bf16` tensors, and on f32 tensors of the same values. The results must be equal up
-/// to rounding and the order of sums.
+/// Runs ops on `bf16` tensors, and on f32 tensors of equal values. The results must be equal up to
+/// rounding and the order of sums.
 pub fn ops_on_half_the_bytes<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut found = BTreeSet::new();
-    // Run fewer samples, because the kernels are the same as for f32 and each sample runs four
-    // times.
+    // Run fewer samples than for f32, because `bf16` uses the kernels for f32, and each sample runs
+    // four times.
     rig.parts = (2 * rig.parts).max(3);
     for (op, args) in tasks(rig, 3) {
         let is_float = |arg: &Arg| arg.layout.dtype() == DType::F32;
         let first = args.iter().position(is_float);
-        // Either all float operands are `bf16`, or only the first operand, as with an activation
-        // and f32 parameters.
+        // First make all float operands `bf16`, and then only the first operand, like a `bf16`
+        // activation with f32 parameters.
         for all in [true, false] {
             let pairs = args.iter().enumerate().map(|(i, arg)| {
                 let [half, full] = halved(arg);
@@ -74,7 +74,8 @@ pub fn ops_on_half_the_bytes<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Ri
     assert!(missing.is_empty(), "{missing:?} are not among {found:?}");
 }
 
-/// Converts floats of every kind to `bf16` and back. The results must be those of the crate `half`.
+/// Converts floats of every kind to `bf16` and back. The results must equal the results of the
+/// crate `half`.
 pub fn rounding<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let words = (0..1 << 16).map(|high: u32| high << 16);
     let floats: Vec<f32> = words

@@ -39,12 +39,12 @@ pub fn moves_may_overlap<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>
         let mut expected = all.as_i32().unwrap().to_vec();
         expected.copy_within(from..from + len, to);
         let found = rig.device.read(place(0, words)).unwrap();
-        // `assert_eq` would print three million numbers.
+        // Use `assert`, because `assert_eq` would print three million numbers.
         assert!(found.as_i32().unwrap() == expected, "{len} words from {from} to {to}");
     }
 }
 
-/// Writes host values of all sizes to the device and reads the values back. Each host value is
+/// Writes host values of many sizes to the device, and reads the values back. Each host value is
 /// dropped right after it was written.
 pub fn values_go_there_and_back<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut front = 0;
@@ -63,7 +63,7 @@ pub fn values_go_there_and_back<D: Device<Op = Op, Host = HostTensor>>(rig: &mut
     rig.device.sync().unwrap();
 }
 
-/// Reads a strided view in its own order.
+/// Reads a strided view. The elements must come in the row-major order of the view.
 pub fn views_are_read_packed<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let host = numbers(6 * 70, 7);
     let all = host.as_i32().unwrap();
@@ -82,8 +82,8 @@ pub fn views_are_read_packed<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Ri
 pub fn reads_that_do_not_wait<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut expected = Vec::new();
     let mut found = Vec::new();
-    // Start more small and large reads than a device can have unfinished at once. Each value
-    // overwrites the previous value.
+    // Start more small and large reads than a device can have unfinished at once. Before each read,
+    // a new value overwrites the previous value.
     for i in 0..100 {
         let host = numbers(if i % 7 == 0 { 40_000 } else { 1 + 37 * i }, i as u64);
         let place = Place { storage: 256, layout: host.layout() };
@@ -95,7 +95,7 @@ pub fn reads_that_do_not_wait<D: Device<Op = Op, Host = HostTensor>>(rig: &mut R
         found.extend(rig.device.take_read());
     }
     rig.device.sync().unwrap();
-    // The GPU has finished all work, but the device may report finished reads a little later.
+    // The device has finished all work, but it may report finished reads a little later.
     while found.len() < expected.len() {
         found.extend(rig.device.take_read());
     }

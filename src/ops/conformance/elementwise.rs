@@ -5,8 +5,8 @@ use crate::layout::{Dims, Layout, broadcast_shapes};
 use crate::ops::samples::{Draw, Sizes, each};
 use crate::ops::{Binary, Clamp, LeakyRelu, Op, Powf, Unary, Where};
 
-/// Two sources of samples. Tensors of the first have very few elements, often none; tensors of the
-/// second have a few more.
+/// Two sources of samples. The first source draws tensors with very few elements, often none. The
+/// second source draws tensors with a few more elements.
 fn draws(seed: u64) -> [Draw; 2] {
     [Sizes::Few, Sizes::Small].map(|sizes| Draw::new(seed, sizes))
 }
@@ -35,7 +35,8 @@ pub fn functions_of_one_element<D: Device<Op = Op, Host = HostTensor>>(rig: &mut
             }
         }
     }
-    // Numbers over the whole range in which the functions are curved, and beyond.
+    // Cover the whole range in which the functions are curved, and a part of the range in which
+    // they are nearly straight.
     let wide: Vec<f32> = (0..4001).map(|i| (i - 2000) as f32 / 64.0).collect();
     for f in [
         Unary::Silu,
@@ -127,7 +128,7 @@ pub fn nan_and_infinity<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>)
     );
 }
 
-/// Tests the selection between operands that are broadcast, permuted or parts of a tensor.
+/// Tests `Where` with operands that are broadcast, permuted or parts of a tensor.
 pub fn choices<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut rng = Rng::new(21);
     for mut draw in draws(21) {
@@ -165,7 +166,7 @@ pub fn large_broadcasts<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>)
         let (shape, expected) = binary(&b, &a, |a, b| a - b);
         rig.expect(&Binary::Sub.into(), &[b, a], &shape, &expected, 1e-6);
     }
-    // A transposed matrix that is too large for one task.
+    // Use a transposed matrix that is too large for one task.
     let x = rng.floats([300, 211]).view(|l: &Layout| l.permute(&[1, 0]));
     let stored = x.host.as_f32().unwrap().to_vec();
     let mut expected = Vec::new();

@@ -30,7 +30,7 @@ pub fn taking_and_adding_entries<D: Device<Op = Op, Host = HostTensor>>(rig: &mu
         (vec![3, 400, 50], 1, 333),
         (vec![50, 1000], 1, 1200),
         (vec![90_000], 0, 70_000),
-        // Many indices for each entry.
+        // Case with many indices for each entry.
         (vec![3, 4], 1, 5000),
         (vec![2, 300, 3], 0, 3000),
     ]);

@@ -56,12 +56,12 @@ pub fn statistics_and_result<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Ri
     for shape in SHAPES {
         let (c, inner) = (shape[1], shape[2..].iter().product::<usize>());
         if c > 0 && shape.contains(&0) {
-            // A channel without elements has no mean.
+            // Skip the channel: a channel without elements has no mean.
             continue;
         }
         let mut x = rng.floats(Dims::new(shape));
         if rng.below(2) == 0 {
-            // Elements whose distance from zero is large compared with their spread.
+            // Move the elements far from zero, compared with their spread.
             let moved = x.host.as_f32().unwrap().iter().map(|x| x + 300.0).collect();
             x = Arg::f32(Dims::new(shape), moved);
         }
@@ -70,8 +70,8 @@ pub fn statistics_and_result<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Ri
         let args = [x.clone(), gamma.clone(), beta.clone(), old_mean.clone(), old_var.clone()];
         let found = rig.run(&BatchNorm { momentum: 0.1, eps: EPS as f32 }.into(), &args);
         let (y, mean, var) = forward(&x.elements(), &gamma.elements(), &beta.elements(), inner);
-        // The difference between an element and a large mean has fewer exact bits, so the tolerance
-        // is large.
+        // Use a large tolerance, because the difference between an element and a large mean has few
+        // exact bits.
         let tolerance = 2e-5;
         close(&found[0], shape, &y, tolerance, &format!("y of {shape:?}"));
         close(&found[1], &[c], &mean, 1e-6, "mean");

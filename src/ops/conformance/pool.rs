@@ -17,7 +17,7 @@ const CASES: [([usize; 4], Pool2d); 15] = [
     ([2, 3, 5, 40], Pool2d { kernel: [3, 37], stride: [1, 1], padding: [1, 18] }),
     ([2, 3, 4, 70], Pool2d { kernel: [4, 34], stride: [2, 3], padding: [2, 0] }),
     ([1, 2, 3, 19], Pool2d { kernel: [2, 17], stride: [5, 5], padding: [1, 8] }),
-    // Windows and steps far larger than the image.
+    // Case with windows far larger than the image.
     ([2, 1, 2, 3], Pool2d { kernel: [2 * HALF; 2], stride: [1, 2], padding: [HALF; 2] }),
     ([2, 1, 2, 3], Pool2d { kernel: [1, 1], stride: [HALF, 2 * HALF], padding: [0, 0] }),
     ([0, 2, 4, 4], Pool2d { kernel: [2, 2], stride: [2, 2], padding: [0, 0] }),

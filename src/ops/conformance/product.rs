@@ -45,7 +45,7 @@ pub fn matrices_of_any_strides<D: Device<Op = Op, Host = HostTensor>>(rig: &mut 
     }
 }
 
-/// An op, its operands, and the shape and elements of the expected result.
+/// An op, the operands of the op, and the shape and elements of the expected result.
 pub(super) type Case = (Op, Vec<Arg>, [usize; 4], Vec<f64>);
 
 /// A convolution of random images and its two gradients. Each group has `c` input channels and `o`

@@ -76,7 +76,7 @@ pub fn moments<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     assert_eq!(mean, 1.0);
     let (mean, _, _) = moments(Distribution::Bernoulli { p: 0.0 });
     assert_eq!(mean, 0.0);
-    // No float lies between the two limits, so all draws are the lower limit.
+    // No float lies between the two limits, so every draw must be the lower limit.
     let (_, _, x) = moments(Distribution::Uniform { low: 1.0, high: 1f32.next_up() });
     assert!(x.iter().all(|&x| x == 1.0));
 }

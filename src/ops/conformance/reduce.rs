@@ -50,7 +50,7 @@ fn check<D: Device<Op = Op, Host = HostTensor>>(
         let (shape, expected) = reference(kind, x, axes, keep_dims);
         let nothing = [(Reduction::Max, f64::NEG_INFINITY), (Reduction::Min, f64::INFINITY)];
         if nothing.iter().any(|(of, start)| *of == kind && expected.contains(start)) {
-            // The maximum of no elements is not defined.
+            // Skip the case, because an empty list has no maximum.
             continue;
         }
         let op: Op = Reduce { kind, axes: Dims::new(axes), keep_dims }.into();
@@ -90,8 +90,8 @@ pub fn large_reductions<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>)
     check(rig, &x, &[0, 2, 3], false);
     check(rig, &x, &[1], false);
     check(rig, &x.view(|l| l.permute(&[0, 2, 3, 1])?.slice(2, 1, 50)), &[0, 1], false);
-    // Ten million equal numbers, broadcast from one element: the rounding errors of the sum must
-    // not grow.
+    // Sum ten million equal numbers, broadcast from one element: the rounding errors must not grow
+    // with the length of the sum.
     let ones = Arg::f32([1], vec![0.1]).view(|l| l.broadcast_to(&Dims::new(&[10_000_000])));
     let op: Op = Reduce { kind: Reduction::Mean, axes: Dims::new(&[0]), keep_dims: false }.into();
     rig.expect(&op, &[ones], &[], &[f64::from(0.1f32)], 1e-7);
@@ -108,8 +108,8 @@ pub fn places_of_extremes<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D
             continue;
         }
         let few = rng.below(2) == 0;
-        // Sometimes use few distinct values, so that several elements are the largest; sometimes
-        // use NaN.
+        // In some cases, use few distinct values, so that several elements are the largest. In
+        // others, use NaN.
         let values = |x: f32| match few {
             true if x > 1.9 => f32::NAN,
             true => x.round(),
@@ -162,7 +162,7 @@ pub fn running_sums<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
                 let inner: usize = shape[axis + 1..].iter().product();
                 for i in 0..expected.len() {
                     let along = i / inner % n;
-                    // In reverse, from the last element to the first.
+                    // With `reverse`, go from the last element to the first.
                     let i = if reverse { expected.len() - 1 - i } else { i };
                     if along > 0 {
                         expected[i] += expected[if reverse { i + inner } else { i - inner }];

@@ -4,7 +4,8 @@ use crate::host::HostTensor;
 use crate::layout::Dims;
 use crate::ops::{Interpolation, Op, Resize};
 
-/// Matrix `[size, n]` of a resampling, computed from the definition of the resampling.
+/// Weights `[size, n]` by which a resampling multiplies the entries, computed from the definition
+/// of the resampling.
 fn matrix(sampling: Interpolation, n: usize, size: usize) -> Vec<f64> {
     let mut all = vec![0.0; size * n];
     for (j, row) in all.chunks_exact_mut(n).enumerate() {

@@ -7,10 +7,10 @@ use crate::ops::samples::{Sample, each, samples};
 use crate::ops::{Op, Reshape, Unary};
 use std::collections::BTreeSet;
 
-/// Samples of every op that has a kernel and fits in the rig's memory, with data. The data of each
-/// sample is made when the iterator reaches the sample, because the data of all samples is large.
-/// If the rig skips samples, at least one sample of each op remains. The number `walk` decides
-/// which samples remain.
+/// Samples, with data, of every op that has a kernel. Samples that do not fit in the rig's memory
+/// are left out. The iterator makes the data of each sample when it reaches the sample, because the
+/// data of all samples together is large. If the rig skips samples, at least one sample of each op
+/// remains. The number `walk` decides which samples remain.
 pub fn tasks<D: Device<Op = Op, Host = HostTensor>>(
     rig: &Rig<D>,
     walk: usize,
@@ -55,8 +55,8 @@ pub fn assert_same_bits(
     }
 }
 
-/// Runs all samples with different junk in outputs and workspaces: the results must have the same
-/// bits.
+/// Runs each sample several times, with different junk in outputs and workspaces. All runs must
+/// give the same bits.
 pub fn same_bits_again<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     assert_same_bits(tasks(rig, 0), 2, |way, op, args| {
         rig.junk = [f32::NAN, 7.5][way];
@@ -76,9 +76,10 @@ pub fn operands_may_begin_anywhere<D: Device<Op = Op, Host = HostTensor>>(rig: &
     }
 }
 
-/// Fails unless integers are equal, and floats are equal up to `tolerance` of the largest.
+/// Fails unless integers are equal, and floats are equal up to `tolerance` times the largest float.
 pub fn assert_near(found: &HostTensor, expected: &HostTensor, tolerance: f32, what: &str) {
-    // Equal bytes pass at once: elements of both tensors may be NaN, such as a mean of no elements.
+    // Accept equal bytes at once, because elements of both tensors may be NaN, such as a mean of no
+    // elements.
     if found.as_bytes() == expected.as_bytes() {
         return;
     }

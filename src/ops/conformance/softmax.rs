@@ -67,7 +67,7 @@ pub fn large_logits_do_not_overflow<D: Device<Op = Op, Host = HostTensor>>(rig: 
 
 pub fn cross_entropy_and_its_gradient<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut rng = Rng::new(7);
-    // Label smoothing, and a label that is ignored.
+    // Try several values of the label smoothing and of the label that is ignored.
     for (smoothing, ignore) in [(0.0, -100), (0.0, 0), (0.25, -100), (1.0, 0)] {
         let forward = CrossEntropy { label_smoothing: smoothing, ignore_index: ignore };
         let backward = CrossEntropyGrad { label_smoothing: smoothing, ignore_index: ignore };

@@ -20,7 +20,7 @@ fn shape(rng: &mut Rng, rank: usize) -> Dims {
     if rank > 0 && rng.below(16) == 0 { dims.with(rng.below(rank), 0) } else { dims }
 }
 
-/// A random view: permuted, a part, repeated, or all of these.
+/// A random view of `whole`: permuted, a part of it, repeated, or a combination.
 fn seen(rng: &mut Rng, whole: Layout) -> Layout {
     let mut view = whole.permute(&rng.axes(whole.rank())).unwrap();
     for axis in 0..view.rank() {
@@ -37,8 +37,8 @@ fn seen(rng: &mut Rng, whole: Layout) -> Layout {
     if rng.below(2) == 0 { view.broadcast_to(&repeated).unwrap() } else { view }
 }
 
-/// Bytes of the elements of a view of `host`, in row-major order. The storage index of each element
-/// is computed from the strides.
+/// Bytes of the elements of a view of `host`, in row-major order. The function computes the storage
+/// index of each element from the strides.
 fn bytes_of(host: &HostTensor, view: &Layout) -> Vec<u8> {
     let size = host.dtype().bytes();
     let mut found = Vec::new();
@@ -112,8 +112,8 @@ pub fn any_elements_are_packed_padded_and_joined<D: Device<Op = Op, Host = HostT
     });
 }
 
-/// Moves tensors that are large enough for every kind of copy that a device has, with any offset
-/// and length.
+/// Moves tensors with any offset and length. The tensors are so large that every copy kernel of a
+/// device runs.
 pub fn much_of_any_type_is_moved<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut rng = Rng::new(33);
     for dtype in DType::ALL {
@@ -134,8 +134,8 @@ pub fn much_of_any_type_is_moved<D: Device<Op = Op, Host = HostTensor>>(rig: &mu
     }
 }
 
-/// Computes with tensors of many dimensions that can be merged into few loops. The results must not
-/// depend on the number of dimensions.
+/// Computes with tensors of many dimensions, which kernels can merge into few loops. The results
+/// must not depend on the number of dimensions.
 pub fn ranks_are_no_matter_where_loops_are_few<D: Device<Op = Op, Host = HostTensor>>(
     rig: &mut Rig<D>,
 ) {
@@ -181,8 +181,8 @@ pub fn ranks_are_no_matter_where_loops_are_few<D: Device<Op = Op, Host = HostTen
     }
 }
 
-/// Checks that operands which take too many loops are refused before they run, and that their
-/// packed copies are accepted.
+/// Checks that an op refuses operands which need too many loops before it runs, and accepts packed
+/// copies of the operands.
 pub fn more_loops_than_there_are_are_refused<D: Device<Op = Op, Host = HostTensor>>(
     rig: &mut Rig<D>,
 ) {

@@ -23,7 +23,7 @@ pub fn in_place_updates<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>)
             acc.elements().iter().zip(x.elements()).map(|(acc, x)| acc + x).collect();
         rig.expect(&Accumulate.into(), &[acc, x], shape, &expected, 1e-6);
     }
-    // A part of a larger tensor. The elements outside the part must not change.
+    // Update a part of a larger tensor. The elements outside the part must not change.
     let whole = rng.floats([4, 3]);
     let part = whole.clone().view(|l| l.slice(0, 1, 2));
     let x = rng.floats([2, 3]);

@@ -9,7 +9,7 @@ use crate::ops::samples::{Draw, Sizes, each};
 use crate::ops::{CrossEntropy, Gather, Op};
 
 /// Runs every op, and checks that the op writes all elements of its outputs: the previous contents
-/// must not affect the results.
+/// of the outputs must not affect the results.
 pub fn any_op_of_few_elements_or_none<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut rng = Rng::new(20);
     for sizes in [Sizes::Few, Sizes::Small] {

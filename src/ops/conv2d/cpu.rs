@@ -1,11 +1,11 @@
 //! 2-D convolution and its gradients on the CPU.
 //!
-//! The convolution and its two gradients all compute with a copy of the image. For a strip of
-//! output rows, all pixels that one kernel element is multiplied with are contiguous in the copy.
-//! Each channel and kernel *column* has its own copy of the rows (a plane). A plane is shifted by
-//! the kernel column, and cropped to the width of the output. All kernel *rows* read the same
-//! plane: each next kernel row starts reading one row further down. For a 3x3 kernel, padding 1 and
-//! an image 4 wide:
+//! The convolution and its two gradients all compute with a rearranged copy of the image. In the
+//! copy, all pixels by which one kernel element is multiplied for a strip of output rows are
+//! contiguous. Each channel and each kernel *column* has its own copy of the image rows, called a
+//! plane. A plane is shifted by the kernel column, and cropped to the width of the output. All
+//! kernel *rows* share one plane: each kernel row starts reading one row below the previous kernel
+//! row. The figure shows the planes for a 3x3 kernel, padding 1 and an image of 4 columns:
 //!
 //! ```text
 //!   image          plane 0 (left)    plane 1 (middle)   plane 2 (right)
@@ -18,28 +18,28 @@
 //!   left element of the middle kernel row, at all 12 outputs:  0 a b c 0 e f g 0 i j k
 //! ```
 //!
-//! A convolution is therefore a matrix product, weights times windows, where each row of the
-//! windows matrix is contiguous in a buffer. The buffer is as large as the image times the width of
-//! the kernel. The buffer fits in the cache, because images are packed one by one, or strip by
-//! strip. No output is computed and then discarded. If the length of rows is a multiple of a cache
-//! line, no vector load straddles two lines. With a stride `s`, a plane has only every `s`-th
-//! column of the image, and rows that are `s` apart become neighbours in the plane.
+//! A convolution is therefore a matrix product, weights times windows, and each row of the windows
+//! matrix is contiguous in a buffer. The buffer has as many elements as the image times the width
+//! of the kernel. The buffer fits in the cache, because images are packed one by one, or strip by
+//! strip. Every computed output is used. If the length of rows is a multiple of a cache line, no
+//! vector load straddles two cache lines. With a stride `s`, a plane has only every `s`-th column
+//! of the image, and rows that are `s` apart become neighbours in the plane.
 //!
 //! - [`Kind::Forward`] multiplies weights and windows of the input.
-//! - [`Kind::GradInput`] does the same with `dy` as the image and the kernel rotated by 180
-//!   degrees. `correlate.rs` implements this kind and `Kind::Forward`.
+//! - [`Kind::GradInput`] multiplies weights and windows of `dy`, with the kernel rotated by 180
+//!   degrees. `correlate.rs` implements `Kind::GradInput` and `Kind::Forward`.
 //! - [`Kind::GradWeight`] takes dot products of rows of `dy` and windows of the input; see
 //!   `grad_weight.rs`.
 //!
-//! `unfolded.rs` computes batches of very small images. It copies each window of the images to a
-//! row of a matrix, and does not pack the weights.
+//! `unfolded.rs` computes convolutions of batches of very small images. The code in `unfolded.rs`
+//! copies each window of the images to a row of a matrix, and does not pack the weights.
 //!
-//! The inner loops (`simd.rs`) exist for AVX-512, AVX2, NEON and in plain Rust, and are chosen at
-//! run time.
+//! The inner loops (`simd.rs`) exist for AVX-512, AVX2, NEON and in plain Rust. The instruction set
+//! is chosen at run time.
 //!
 //! Results have the same bits for any number of threads. The split of the work depends only on the
-//! shape, and partial sums are added in a fixed order. Padding is multiplied as zeros, so that a
-//! zero times an infinite or NaN gradient or weight gives NaN.
+//! shape, and partial sums are added in a fixed order. The padding is multiplied like any other
+//! zeros, so that padding times an infinite or NaN weight or gradient gives NaN.
 
 mod correlate;
 mod grad_weight;
@@ -78,9 +78,10 @@ pub fn workspace_len(kind: Kind, shape: &ConvShape) -> usize {
     }
 }
 
-/// Computes a convolution or one of its gradients. `a` and `b` are the operands in the order in
-/// which [`Kind`] names them. The convolution is `y[n][o][q] = sum of weight[o][i][k] * x[n][i][q *
-/// stride - padding + k * dilation]` over channels `i` and kernel elements `k`.
+/// Computes a convolution or one of its gradients. `a` and `b` are the operands, in the order in
+/// which the description of the [`Kind`] names them. The convolution is `y[n][o][q] = sum of
+/// weight[o][i][k] * x[n][i][q * stride - padding + k * dilation]` over channels `i` and kernel
+/// elements `k`.
 ///
 /// # Panics
 /// If a slice does not have the length that `shape` says, or `workspace` is shorter than
@@ -105,7 +106,8 @@ pub fn run(
     run_at(Level::detect(), kind, shape, [a, b], result, workspace);
 }
 
-/// [`run`] with the inner loops of `level`; no operand is empty.
+/// Computes like [`run`], with the inner loops for the instruction set `level`. No operand is
+/// empty.
 fn run_at(
     level: Level,
     kind: Kind,

@@ -1,5 +1,6 @@
-//! Convolutions on a GPU. cuDNN is used if it is installed and has a deterministic algorithm for
-//! the shape. Otherwise, im2col and cuBLAS are used.
+//! Convolutions on a GPU. cuDNN computes a convolution if cuDNN is installed and has a
+//! deterministic algorithm for the shape. If cuDNN cannot be used, im2col and cuBLAS compute the
+//! convolution.
 
 #![allow(unsafe_code)]
 
@@ -16,20 +17,20 @@ use std::sync::Arc;
 
 pub(super) static FAMILY: Family = Family::new("columns", include_str!("columns.cu"));
 
-/// Makes the task of an op with these inputs.
+/// Describes a convolution with the given inputs as a task for cuDNN.
 fn task(kind: Kind, shape: ConvShape, inputs: [&Layout; 2]) -> Task {
-    // Storages begin at multiples of 256 bytes, but a view may begin at any element.
+    // Storages begin at multiples of 256 bytes, but a view may begin at any element of its storage.
     let aligned = inputs.iter().all(|input| input.offset().is_multiple_of(4));
     Task { kind, shape, aligned }
 }
 
-/// Locks cuDNN, if it is installed and may be used for a task.
+/// Locks cuDNN for a task; `None` if cuDNN is not installed, or may not be used for the task.
 fn dnn<'a>(libraries: &'a Libraries, task: &Task) -> Option<MutexGuard<'a, Dnn>> {
     libraries.dnn().filter(|_| task.aligned)
 }
 
-/// Bytes of workspace that the run's algorithm needs. Returns 0 if the algorithm cannot be
-/// determined; [`run`] then fails with the reason.
+/// Bytes of workspace that a run needs with the chosen algorithm. Returns 0 if no algorithm can be
+/// chosen; [`run`] then fails with the reason.
 pub(super) fn workspace(
     libraries: &Libraries,
     kind: Kind,

@@ -12,7 +12,7 @@ use smallvec::smallvec;
 /// `(x [n, c, h, w], weight [o, c / groups, kh, kw]) -> (y [n, o, h', w'])`, a 2-D convolution:
 /// `y[n][o][q] = sum of weight[o][c][k] * x[n][c][q * stride - padding + k * dilation]` over
 /// channels `c` and kernel elements `k`. The height of `y` is `h' = (h + 2 * padding - dilation *
-/// (kh - 1) - 1) / stride + 1`, and the width `w'` is computed in the same way.
+/// (kh - 1) - 1) / stride + 1`, and the width `w'` follows from `w` and `kw` by the same formula.
 ///
 /// Stride, zero padding and dilation are height first. With groups, input channels and output
 /// channels are both divided into `groups` equal parts. Part `i` of the output reads only part `i`
@@ -29,11 +29,12 @@ use smallvec::smallvec;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Conv2d {
-    /// Step between windows.
+    /// Distance between neighbouring windows, in rows and columns.
     pub stride: [usize; 2],
-    /// Numbers of rows and columns of zeros on each side.
+    /// Number of rows of zeros above and below the image, and number of columns of zeros on the
+    /// left and on the right.
     pub padding: [usize; 2],
-    /// Step between the pixels that neighbouring elements of the kernel read, at least 1.
+    /// Distance between the pixels that neighbouring elements of the kernel read, at least 1.
     #[cfg_attr(
         feature = "serde",
         serde(default = "each_pixel", skip_serializing_if = "is_each_pixel")
@@ -44,8 +45,9 @@ pub struct Conv2d {
     pub groups: usize,
 }
 
-// Recordings made before dilations and groups existed have no fields for them. A convolution with a
-// dilation of 1 and one group is still written without these fields.
+// Default of the dilation for recordings without that field, which were made before dilations
+// existed. A convolution with a dilation of 1 and one group is still written without the fields of
+// dilation and groups.
 #[cfg(feature = "serde")]
 const fn each_pixel() -> [usize; 2] {
     [1, 1]
@@ -67,7 +69,7 @@ fn is_all(groups: &usize) -> bool {
 }
 
 impl Conv2d {
-    /// Makes a convolution with this stride and padding, a dilation of 1, and one group.
+    /// Makes a convolution with the given stride and padding, a dilation of 1, and one group.
     ///
     /// ```
     /// use remat::ops::Conv2d;
@@ -82,7 +84,7 @@ impl Conv2d {
 }
 
 impl Default for Conv2d {
-    /// A window at each pixel, and no padding.
+    /// The default has a window at each pixel, and no padding.
     fn default() -> Self {
         Self::new([1, 1], [0, 0])
     }

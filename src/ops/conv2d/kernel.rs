@@ -12,8 +12,8 @@ trait Convolution {
 
     fn conv(&self) -> &Conv2d;
 
-    /// Sizes of the convolution, from the operands in the order in which [`Kind`] names them, and
-    /// the result.
+    /// Sizes of the convolution, from the layouts of the two operands and the result. The operands
+    /// are in the order in which the description of the [`Kind`] names them.
     fn shape_of(&self, [a, b, result]: [&Layout; 3]) -> ConvShape {
         let [x, weight] = match Self::KIND {
             Kind::Forward => [a, b],

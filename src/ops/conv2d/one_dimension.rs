@@ -20,18 +20,18 @@ use crate::ops::check::rank;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Conv1d {
-    /// Step between windows, at least 1.
+    /// Distance between neighbouring windows, at least 1.
     pub stride: usize,
     /// Number of zeros at each end.
     pub padding: usize,
-    /// Step between the positions that neighbouring elements of the kernel read, at least 1.
+    /// Distance between the positions that neighbouring elements of the kernel read, at least 1.
     pub dilation: usize,
     /// Number of parts into which channels are divided, at least 1; see [`Conv2d`].
     pub groups: usize,
 }
 
 impl Default for Conv1d {
-    /// A window at each position, and no padding.
+    /// The default has a window at each position, and no padding.
     fn default() -> Self {
         Self { stride: 1, padding: 0, dilation: 1, groups: 1 }
     }

@@ -10,11 +10,11 @@ impl Conv2d {
         let [n, c_in, h, w] = [0, 1, 2, 3].map(|axis| x.shape()[axis]);
         let [c_out, kh, kw] = [0, 2, 3].map(|axis| weight.shape()[axis]);
         let Self { stride, padding, groups, .. } = *self;
-        // A stride that is longer than the padded image gives one window. A stride as long as the
-        // padded image gives the same result.
+        // A stride that is longer than the padded image gives one window, like a stride as long as
+        // the padded image. Limit the stride, so that arithmetic does not overflow.
         let [down, across] = [(stride[0], h, padding[0]), (stride[1], w, padding[1])]
             .map(|(stride, size, padding)| stride.min(size + 2 * padding));
-        // A kernel of one element gives the same result for any dilation.
+        // A kernel of one element gives the same result for any dilation, so use 1.
         let apart = |i: usize, taps: usize| if taps > 1 { self.dilation[i] } else { 1 };
         let dilation = [apart(0, kh), apart(1, kw)];
         let stride = [down, across];
@@ -41,7 +41,7 @@ mod tests {
             ConvShape { n, c_in, h, w, c_out, kh, kw, stride, padding, dilation, groups };
         assert_eq!(shape(conv, [[5, 3, 8, 9], [4, 3, 3, 2]]), expected);
         assert_eq!([expected.h_out(), expected.w_out()], [3, 6]);
-        // A kernel of one element has no dilation.
+        // Along a dimension of one kernel element, the dilation becomes 1.
         assert_eq!(shape(conv, [[5, 3, 8, 9], [4, 3, 1, 2]]).dilation, [1, 3]);
         // A stride that is longer than the image leaves one window.
         let far = Conv2d { stride: [usize::MAX, 11], ..conv };

@@ -1,5 +1,5 @@
-//! Transposed convolution: the op that computes a convolution's input gradient, used in a forward
-//! pass.
+//! Transposed convolution. A forward pass uses the op that computes the input gradient of a
+//! convolution.
 
 use super::{Conv2d, Conv2dGradInput};
 use crate::device::conv_shape::span;
@@ -22,20 +22,23 @@ use crate::ops::check::{Fault, rank};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConvTranspose2d {
-    /// Step in `y`, in rows and columns, from one pixel of `x` to the next; at least 1.
+    /// Distance in the result, in rows and columns, between the copies of the kernel for
+    /// neighbouring pixels of the input; at least 1.
     pub stride: [usize; 2],
-    /// Numbers of rows and columns that are removed from each side of `y`.
+    /// Numbers of rows and columns that are removed from each side of the result.
     pub padding: [usize; 2],
-    /// Numbers of additional rows below `y` and columns to the right of `y`; less than the stride.
+    /// Number of rows that are added below the result, and number of columns that are added on its
+    /// right. The numbers must be less than the stride.
     pub output_padding: [usize; 2],
-    /// Step between the pixels of `y` that neighbouring elements of the kernel write, at least 1.
+    /// Distance between the pixels of the result to which neighbouring elements of the kernel
+    /// contribute, at least 1.
     pub dilation: [usize; 2],
     /// Number of parts into which channels are divided, at least 1; see [`Conv2d`].
     pub groups: usize,
 }
 
 impl Default for ConvTranspose2d {
-    /// A stride of 1, and no padding.
+    /// The default has a stride of 1, and no padding.
     fn default() -> Self {
         let output_padding = [0, 0];
         let Conv2d { stride, padding, dilation, groups } = Conv2d::default();
@@ -44,8 +47,8 @@ impl Default for ConvTranspose2d {
 }
 
 impl ConvTranspose2d {
-    /// Height (if `i` is 0) or width (if `i` is 1) of `y`. `size` and `kernel` are the height or
-    /// width of `x` and of the kernel.
+    /// Height (if `i` is 0) or width (if `i` is 1) of the result. `size` and `kernel` are the
+    /// height or width of `x` and of the kernel.
     fn side(&self, i: usize, size: usize, kernel: usize) -> Result<usize, Fault> {
         let side = ["height", "width"][i];
         let (stride, more) = (self.stride[i], self.output_padding[i]);
@@ -83,12 +86,15 @@ impl ConvTranspose2d {
 
 impl Tensor {
     /// Transposed convolution of images `[n, c, h, w]` with a weight `[c, out / groups, kh, kw]`.
-    /// The result is the input gradient of a convolution with this weight, where this tensor is the
-    /// gradient of the output. For each pixel of this tensor, the kernel times the pixel is added
-    /// to `y [n, out, h', w']`, at `stride` times the position of the pixel. `h' = (h - 1) * stride
-    /// - 2 * padding + dilation * (kh - 1) + output_padding + 1`, and `w'` likewise.
+    /// For a convolution with `weight`, the function computes the gradient of the input if this
+    /// tensor is the gradient of the output. For each pixel of this tensor, the kernel times the
+    /// pixel is added to the result `[n, out, h', w']`, at `stride` times the position of the
+    /// pixel. The height of the result is `h' = (h - 1) * stride - 2 * padding + dilation *
+    /// (kh - 1) + output_padding + 1`. The width `w'` follows from `w` and `kw` by the same
+    /// formula.
     ///
-    /// The result is that of PyTorch, except that the output padding must be less than the stride.
+    /// The function computes the result of PyTorch's `conv_transpose2d`, but the output padding
+    /// must be less than the stride.
     ///
     /// ```
     /// use remat::ops::ConvTranspose2d;
@@ -113,7 +119,7 @@ impl Tensor {
 }
 
 impl ConvTranspose2d {
-    /// The op that computes this transposed convolution.
+    /// Makes the op that computes the transposed convolution.
     fn of(self, x: &Tensor, weight: &Tensor) -> Result<Conv2dGradInput, Fault> {
         let [_, _, h, w] = rank(x.layout(), "x")?;
         let [_, _, kh, kw] = rank(weight.layout(), "weight")?;

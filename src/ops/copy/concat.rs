@@ -10,8 +10,8 @@ use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 use smallvec::SmallVec;
 
-/// `(x0, x1, ..) -> (y)`: concatenates along `axis`. All inputs must be contiguous, and of one
-/// dtype, which may be any dtype.
+/// `(x0, x1, ..) -> (y)`: concatenates along `axis`. All inputs must be contiguous and have one
+/// dtype. Any dtype is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]

@@ -7,7 +7,7 @@ use crate::ops::check::{Fault, fresh};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 
-/// `(x) -> (y)`: the same elements, packed. `x` may have any strides and any dtype.
+/// `(x) -> (y)`: a packed copy of `x`. `x` may have any strides and any dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Contiguous;

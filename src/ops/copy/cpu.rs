@@ -20,8 +20,8 @@ pub fn pad<T: Zeroable + Copy + Send + Sync>(
     });
 }
 
-/// Concatenates rows: row `i` of the result consists of row `i` of each part. Each part is passed
-/// with the length of its rows.
+/// Concatenates rows: row `i` of the result consists of the rows `i` of all parts. Each part is
+/// passed with the length of its rows.
 pub fn concat<T: Copy + Send + Sync>(out: &mut [T], parts: &[(&[T], usize)]) {
     let whole = parts.iter().map(|(_, row)| row).sum::<usize>();
     let work = out.len();

@@ -10,7 +10,7 @@ use crate::device::walk::Walk;
 use crate::device::{DeviceError, Place};
 use crate::layout::{Layout, MAX_RANK};
 
-/// Bytes of a word. Faster copy kernels exist for elements of this size.
+/// Bytes of a word. For elements of one word, faster copy kernels exist.
 const WORD: usize = size_of::<u32>();
 
 pub(super) static FAMILY: Family = Family::new("copy", include_str!("copy.cu"));
@@ -20,8 +20,7 @@ pub(super) static FAMILY: Family = Family::new("copy", include_str!("copy.cu"));
 ///
 /// # Safety
 /// The caller guarantees that the elements belong to an operand of the current run. The caller also
-/// guarantees that `out` points to memory for the same number of elements, in an output or the
-/// workspace.
+/// guarantees that `out` points to memory for as many elements, in an output or the workspace.
 pub(in crate::ops) unsafe fn copy(
     gpu: &mut Gpu,
     out: Ptr,
@@ -42,14 +41,15 @@ pub(in crate::ops) unsafe fn copy(
         let words = (bytes / WORD) as u64;
         let grid = Grid::of_blocks(words.div_ceil(TILE));
         // SAFETY: the parameters are those that the kernel declares. The kernel reads and writes
-        // `words` words, which the caller guarantees at both addresses.
+        // `words` words. The caller guarantees this memory at both addresses.
         return unsafe { gpu.launch(FAMILY.kernel("copy_packed"), grid, &[&out, &x, &words]) };
     }
     if let Some((turn, tiles)) = Turn::new(layout) {
         let grid = Grid::of_blocks(tiles);
         let kernel = FAMILY.counting("copy_turned", tiles);
         // SAFETY: the parameters are those that the kernel declares. `turn` visits each element of
-        // `layout` once. The caller guarantees these elements, and memory for them at `out`.
+        // `layout` once. The caller guarantees all elements of `layout`, and memory for them at
+        // `out`.
         return unsafe { gpu.launch(kernel, grid, &[&out, &x, &turn]) };
     }
     let walk = Walk::new(layout.shape(), [layout.strides()]);
@@ -63,7 +63,7 @@ pub(in crate::ops) unsafe fn copy(
             let x = x.plus(((at + j * step) * size) as u64);
             if outcome.is_ok() {
                 // SAFETY: the caller guarantees all elements of `x`, and memory for them at `out`.
-                // This call copies a part of these elements.
+                // The call copies a part of the elements.
                 outcome = unsafe { strided(gpu, out, x, &inner, size) };
             }
         }
@@ -74,7 +74,7 @@ pub(in crate::ops) unsafe fn copy(
 /// Copies elements of `size` bytes each, with a walk of at most [`MAX_RANK`] loops.
 ///
 /// # Safety
-/// The caller guarantees the same as for [`copy`].
+/// The caller guarantees what the caller of [`copy`] guarantees.
 unsafe fn strided(
     gpu: &mut Gpu,
     out: Ptr,
@@ -102,10 +102,10 @@ unsafe fn strided(
     unsafe { gpu.launch(kernel, Grid::of_threads(units), &parameters) }
 }
 
-/// `SIDE` of `copy.cu`: rows and columns of the tiles of a transposition.
+/// Value of `SIDE` in `copy.cu`: the number of rows and of columns of a tile that is transposed.
 const SIDE: usize = 32;
 
-/// `Turn` of `copy.cu`.
+/// Rust form of the C++ struct `Turn` in `copy.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Turn {
@@ -117,14 +117,14 @@ struct Turn {
     outer: Steps<2>,
 }
 
-// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
-// in the same order.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares a struct with
+// equal fields in equal order.
 unsafe impl Parameter for Turn {}
 
 impl Turn {
-    /// Plans a transposition in tiles; also returns the number of tiles. Returns `None` if
-    /// neighbouring elements of `layout` are already neighbours in memory, if either side of the
-    /// matrix to transpose has fewer than 8 elements, or if elements are not words.
+    /// Plans a copy that transposes a matrix in tiles; also returns the number of tiles. Returns
+    /// `None` if neighbouring elements of `layout` are already neighbours in memory, if the matrix
+    /// has fewer than 8 rows or columns, or if elements are not words.
     fn new(layout: &Layout) -> Option<(Self, u64)> {
         let packed = Layout::contiguous(layout.dtype(), *layout.shape());
         let walk = Walk::new(layout.shape(), [layout.strides(), packed.strides()]);
@@ -163,8 +163,8 @@ pub(super) fn contiguous(gpu: &mut Gpu, y: &Place, x: &Place) -> Result<(), Devi
     unsafe { copy(gpu, gpu.first(y), gpu.first(x), &x.layout) }
 }
 
-/// Writes `x`, padded with zeros along `axis`, to `y`: `before` entries of zeros in front, and the
-/// remaining zeros behind.
+/// Writes `x`, padded with zeros along `axis`, to `y`: `before` entries of zeros in front, and
+/// zeros behind until `y` is full.
 pub(super) fn pad(
     gpu: &mut Gpu,
     y: &Place,
@@ -207,7 +207,7 @@ pub(super) fn concat(
     Ok(())
 }
 
-/// Copies `bytes` bytes: rows of `length` bytes, to rows that are `pitch` bytes apart.
+/// Copies `bytes` bytes in rows of `length` bytes. The copied rows are `pitch` bytes apart.
 ///
 /// # Safety
 /// The caller guarantees that the bytes belong to an operand of the current run, and that `out`
@@ -274,6 +274,6 @@ pub(super) fn flip(gpu: &mut Gpu, y: &Place, x: &Place, axis: usize) -> Result<(
     ];
     let kernel = FAMILY.counting("flip", units);
     // SAFETY: the parameters are those that the kernel declares, and the device has checked the
-    // operands. The kernel writes all `units` of `y`, and reads the same number of units of `x`.
+    // operands. The kernel writes all `units` of `y`, and reads as many units of `x`.
     unsafe { gpu.launch(kernel, Grid::of_threads(units), &parameters) }
 }

@@ -6,8 +6,8 @@ use crate::ops::{Split, Tensor};
 
 impl Tensor {
     /// Splits this tensor along `axis` into at most `chunks` parts, which are views. All parts have
-    /// the same size, except that the last part may be smaller. As in PyTorch, there may be fewer
-    /// parts than `chunks`.
+    /// one size, but the last part may be smaller. As in PyTorch, there may be fewer parts than
+    /// `chunks`.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -60,8 +60,7 @@ impl Tensor {
         })
     }
 
-    /// Joins tensors of the same shape along a new dimension, which is dimension `axis` of the
-    /// result.
+    /// Joins tensors of equal shape along a new dimension, which is dimension `axis` of the result.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -120,7 +119,8 @@ impl Tensor {
             return Err(OpError::new("repeat", message).into());
         };
         let size = |axis: usize| if axis < extra { 1 } else { self.shape()[axis - extra] };
-        // Insert a dimension of size 1 before each dimension, for the repetitions.
+        // Insert a dimension of size 1 before each dimension; broadcasting it repeats the
+        // dimension.
         let split: Vec<usize> = (0..times.len()).flat_map(|axis| [1, size(axis)]).collect();
         let wide: Vec<usize> =
             (0..times.len()).flat_map(|axis| [times[axis], size(axis)]).collect();
@@ -140,7 +140,7 @@ mod tests {
         let x = runtime.tensor::<f32>(&[2, 7], (0..14).map(|i| i as f32).collect()).unwrap();
         let sizes = |parts: Vec<Tensor>| parts.iter().map(|x| x.shape()[1]).collect::<Vec<_>>();
         assert_eq!(sizes(x.chunk(3, 1).unwrap()), [3, 3, 1]);
-        // There are fewer parts than `chunks`.
+        // Four parts of size 2 suffice, so there are fewer parts than `chunks`.
         assert_eq!(sizes(x.chunk(5, 1).unwrap()), [2, 2, 2, 1]);
         assert_eq!(sizes(x.chunk(100, 1).unwrap()), [1; 7]);
         assert_eq!(sizes(x.split(4, 1).unwrap()), [4, 3]);

@@ -35,6 +35,6 @@ pub(super) fn cumsum(
     let kernel = FAMILY.kernel("cumsum_by_thread");
     // SAFETY: the parameters are those that the kernel declares, and the device has checked the
     // operands. The kernel reads `n` elements of each row of `x`, which are `inner` apart, and
-    // writes the elements of `y` at the same indices.
+    // writes the elements of `y` at equal indices.
     unsafe { gpu.launch(kernel, Grid::of_threads(rows), &[&out, &x, &rows, &n, &inner, &reverse]) }
 }

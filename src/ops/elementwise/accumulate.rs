@@ -7,8 +7,8 @@ use crate::ops::check::{Fault, walkable_as};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 
-/// `(acc, x) -> (acc)`, in place: `acc += x`. `acc` and `x` have the same shape; `x` may have any
-/// strides.
+/// `(acc, x) -> (acc)`: adds `x` to `acc` in place. `acc` and `x` have equal shapes, and `x` may
+/// have any strides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Accumulate;

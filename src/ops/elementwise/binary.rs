@@ -18,11 +18,11 @@ use smallvec::smallvec;
 /// - the formula;
 /// - the variant of the enum, and the name of the method;
 /// - flops per element;
-/// - the function of `a` and `b` on the CPU, in CUDA C++, and in f64 for tests;
-/// - the gradients with respect to `a` and `b`, given `dy`; for each gradient, the operands among
-///   `a`, `b` and `y` that it reads.
+/// - the code of the function of `a` and `b`: on the CPU, in CUDA C++, and in f64 for tests;
+/// - the gradients with respect to `a` and `b`, given `dy`; each gradient lists the operands among
+///   `a`, `b` and `y` that its formula reads.
 ///
-/// A row may have `zero` in place of the gradients, if both gradients are zero everywhere.
+/// A row has `zero` in place of the gradients if both gradients are zero everywhere.
 macro_rules! binary {
     ($(
         $(#[$doc:meta])*
@@ -158,7 +158,8 @@ macro_rules! binary {
     };
 }
 
-/// Gradient with respect to each operand whose gradient is wanted, summed to the operand's shape.
+/// Makes the gradient rule of a row. The rule computes the wanted gradients, and sums each gradient
+/// over the dimensions along which the operand was broadcast.
 macro_rules! gradient {
     ($of:ident, zero) => {
         Gradient::zero()
@@ -199,11 +200,11 @@ macro_rules! read {
 /// Gradient of a maximum for its operand `a`, given `dy`.
 ///
 /// The gradient is `dy` where `a` is larger than `b`, half of `dy` where `a` and `b` are equal, and
-/// zero where `a` is less than `b`. Where `a` is less than `b`, the gradient is zero even if `dy`
-/// is infinite.
+/// zero where `a` is less than `b`. A plain product with `dy` would be NaN where `a` is less than
+/// `b` and `dy` is infinite; here the gradient is zero.
 fn unless_less(dy: &Tensor, a: &Tensor, b: &Tensor) -> Result<Tensor, Error> {
-    // Comparisons with NaN are false, so `share` is 1 if `a` or `b` is NaN. Both operands then
-    // receive all of `dy`.
+    // Comparisons with NaN are false, so `share` is 1 if `a` or `b` is NaN. Each operand then
+    // receives all of `dy`.
     let share = b.gt(a)?.add(&b.ge(a)?)?.affine(-0.5, 1.0)?;
     share.relu_grad(dy)?.mul(&share)
 }
@@ -269,8 +270,8 @@ binary! {
         "a / b",
         |a, b| a / b,
         [(|dy, b| dy.div(b)), (|dy, y, b| dy.mul(y)?.div(b)?.neg())];
-    /// The larger of `a` and `b`, NaN if either is NaN. Where `a` and `b` are equal, each operand
-    /// receives half of the gradient.
+    /// The larger of `a` and `b`; NaN if `a` or `b` is NaN. Where `a` and `b` are equal, each
+    /// operand receives half of the gradient.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -285,8 +286,8 @@ binary! {
         "Larger()(a, b)",
         f64::max,
         [(|dy, a, b| unless_less(dy, a, b)), (|dy, a, b| unless_less(dy, b, a))];
-    /// The smaller of `a` and `b`, NaN if either is NaN. Where `a` and `b` are equal, each operand
-    /// receives half of the gradient.
+    /// The smaller of `a` and `b`; NaN if `a` or `b` is NaN. Where `a` and `b` are equal, each
+    /// operand receives half of the gradient.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -301,8 +302,8 @@ binary! {
         "Smaller()(a, b)",
         f64::min,
         [(|dy, a, b| unless_less(dy, b, a)), (|dy, a, b| unless_less(dy, a, b))];
-    /// `a` to the power of `b`. As in C, `a^0` and `1^b` are 1 even for NaN, and the result is NaN
-    /// for a negative `a` if `b` is not an integer.
+    /// `a` to the power of `b`. As in C, `a^0` and `1^b` are 1 even if `a` or `b` is NaN. A
+    /// negative `a` to a power that is not an integer is NaN.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -323,7 +324,7 @@ binary! {
             }),
             (|dy, a, b, y| {
                 let zero = a.scalar(0.0)?;
-                // The derivative of `0^b` is 0 for `b >= 0`.
+                // The derivative of `0^b` with respect to `b` is 0 for `b >= 0`.
                 let still = a.eq(&zero)?.mul(&b.ge(&zero)?)?;
                 dy.mul(&y.mul(&a.log()?)?.masked_fill(&still, 0.0)?)
             })
@@ -418,8 +419,8 @@ binary! {
         "a >= b ? 1.0f : 0.0f",
         |a, b| f64::from(u8::from(a >= b)),
         [zero];
-    /// `b` where `a > 0`, else 0. This is the gradient of a relu, where `a` is the relu's output
-    /// and `b` is the gradient of the output.
+    /// `b` where `a > 0`, else 0. The function is the gradient of a relu, where `a` is the relu's
+    /// output and `b` is the gradient of the output.
     ///
     /// ```
     /// # use remat::prelude::*;

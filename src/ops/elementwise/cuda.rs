@@ -11,7 +11,8 @@ use crate::device::{DeviceError, Place};
 use crate::layout::Layout;
 use smallvec::SmallVec;
 
-/// Names of a function's kernels: for packed operands, and for operands with any strides.
+/// Names of a function's two kernels: one for packed operands, and one for operands with any
+/// strides.
 pub(super) type Names = [&'static str; 2];
 
 macro_rules! names {
@@ -21,17 +22,18 @@ macro_rules! names {
 }
 pub(super) use names;
 
-/// `Numbers` of `with_numbers.cu`.
+/// Rust form of the C++ struct `Numbers` in `with_numbers.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Numbers([f32; 2]);
 
-// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
-// in the same order.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares a struct with
+// equal fields in equal order.
 unsafe impl Parameter for Numbers {}
 
 impl Numbers {
-    /// Makes the parameter from up to two numbers. Kernels do not read the missing numbers.
+    /// Makes the parameter from up to two numbers. If fewer than two numbers are given, the kernel
+    /// does not read the missing numbers.
     pub fn of(numbers: &[f32]) -> Self {
         Self(std::array::from_fn(|i| numbers.get(i).copied().unwrap_or(0.0)))
     }
@@ -67,9 +69,9 @@ pub(super) fn map<const K: usize>(
         (family.counting(strided, units), Grid::of_threads(units))
     };
     parameters.extend(more);
-    // SAFETY: the kernels declare these parameters: the result, the operands, the number of
-    // elements or units, the strides if operands are strided, and the function's own parameters,
-    // which the caller passes. The device has checked the operands. The kernels write `count`
+    // SAFETY: the kernels declare the parameters that are passed: the result, the operands, the
+    // number of elements or units, the strides if operands are strided, and the function's own
+    // parameters from the caller. The device has checked the operands. The kernels write `count`
     // elements of `y`, and read each operand within its layout.
     unsafe { gpu.launch(kernel, grid, &parameters) }
 }

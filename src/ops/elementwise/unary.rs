@@ -17,10 +17,11 @@ use crate::ops::gradient::{Gradient, Recorded};
 /// - the formula;
 /// - the variant of the enum, and the name of the method;
 /// - flops per element;
-/// - the function of `x` on the CPU, in CUDA C++, and in f64 for tests;
-/// - the gradient, given `dy`, and the operand `x` or `y` if the gradient reads it.
+/// - the code of the function of `x`: on the CPU, in CUDA C++, and in f64 for tests;
+/// - the gradient, given `dy`; if the formula of the gradient reads `x` or `y`, also the name of
+///   that operand.
 ///
-/// A row may have `zero` in place of the gradient, if the gradient is zero everywhere.
+/// A row has `zero` in place of the gradient if the gradient is zero everywhere.
 macro_rules! unary {
     ($(
         $(#[$doc:meta])*
@@ -153,7 +154,7 @@ macro_rules! unary {
     };
 }
 
-/// Gradient of a row of the table, with the operand that the gradient reads.
+/// Makes the gradient rule of a row of the table.
 macro_rules! gradient {
     ($of:ident, zero) => {
         Gradient::zero()
@@ -164,7 +165,7 @@ macro_rules! gradient {
     }};
 }
 
-/// Operand that a gradient reads: the input or the output.
+/// Value that a gradient reads: the input `x` or the output `y`.
 macro_rules! read {
     ($of:ident, x) => {
         $of.input(0)

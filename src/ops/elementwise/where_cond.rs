@@ -18,8 +18,7 @@ pub struct Where;
 
 impl Tensor {
     /// Selects `a` where this tensor is not 0, else `b`. All three tensors broadcast to one shape.
-    /// Comparisons such as [`gt`](Self::gt) return tensors of 0 and 1, which can be used as this
-    /// tensor.
+    /// A comparison such as [`gt`](Self::gt) returns a suitable tensor of 0 and 1.
     ///
     /// ```
     /// use remat::prelude::*;

@@ -17,8 +17,8 @@ use crate::ops::gradient::{Gradient, Recorded};
 /// - the formula;
 /// - the op, the name of the method, and the numbers;
 /// - flops per element;
-/// - the function of `x` on the CPU, in CUDA C++ (where the first number is `a` and the second is
-///   `b`), and in f64 for tests;
+/// - the code of the function of `x`: on the CPU, in CUDA C++ (where the first number is `a` and
+///   the second is `b`), and in f64 for tests;
 /// - the check that the numbers are in range;
 /// - the gradient;
 /// - usual values of the numbers.
@@ -196,8 +196,8 @@ with_numbers! {
         },
         gradient: |of| {
             let x = of.input(0);
-            // The gradient is `dy` where `x` is not changed, and zero elsewhere, even if `dy` is
-            // infinite.
+            // The gradient is `dy` where the clamp does not change `x`, and zero elsewhere, even if
+            // `dy` is infinite there.
             Gradient::of_one(move |dy| x.clamp(min, max)?.eq(&x)?.relu_grad(dy))
         },
         each: [0.0, 1e30];
@@ -225,8 +225,8 @@ with_numbers! {
             })
         },
         each: [0.01];
-    /// `x` to the power of `exponent`. As in C, `x^0` is 1 even for NaN, and the result is NaN for
-    /// a negative `x` if `exponent` is not an integer.
+    /// `x` to the power of `exponent`. As in C, `x^0` is 1 even if `x` is NaN. A negative `x` to a
+    /// power that is not an integer is NaN.
     ///
     /// ```
     /// # use remat::prelude::*;

@@ -5,7 +5,8 @@ use crate::device::cpu::numbers::check_all_below;
 use crate::device::cpu::split::{PIECE, pieces, whole_rows};
 use crate::layout::Layout;
 
-/// Sizes of a tensor seen as `[outer, size, inner]`. The index runs over the middle dimension.
+/// Sizes of a tensor as `[outer, size, inner]`: the dimensions before and after the indexed
+/// dimension are merged.
 #[derive(Clone, Copy, Debug)]
 pub struct Entries {
     /// Number of entries.
@@ -15,7 +16,7 @@ pub struct Entries {
 }
 
 impl Entries {
-    /// Sizes of a tensor with this layout, for an index along `axis`.
+    /// Sizes of a tensor with the given layout, for an index along `axis`.
     pub fn along(layout: &Layout, axis: usize) -> Self {
         let shape = layout.shape();
         Self { size: shape[axis], inner: shape[axis + 1..].iter().product() }
@@ -44,7 +45,7 @@ pub fn gather(
     Ok(())
 }
 
-/// Fills `x [outer, size, inner]` with zeros. Then adds each entry `i` of `y [outer, n, inner]` to
+/// Fills `x [outer, size, inner]` with zeros, and adds each entry `i` of `y [outer, n, inner]` to
 /// the entry `index[i]` of `x`, in the order of `i`.
 pub fn scatter_add(
     x: &mut [f32],
@@ -58,7 +59,7 @@ pub fn scatter_add(
         return Ok(());
     }
     // Each part computes some entries at one position of the outer dimension, and searches the
-    // whole index for these entries. The number of parts is therefore small. If a position has
+    // whole index for them. Make few parts, because each part repeats the search. If a position has
     // fewer elements than `PIECE`, one part computes several positions.
     let (whole, entries) = (size * inner, (PIECE / inner).max(size / 16).clamp(1, size));
     let places = whole_rows(whole) / whole;

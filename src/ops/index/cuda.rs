@@ -45,7 +45,7 @@ pub(super) fn gather(
 /// Number of blocks that keeps any GPU busy.
 const BLOCKS: usize = 1024;
 
-/// `Scatter` of `index.cu`.
+/// Rust form of the C++ struct `Scatter` in `index.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Scatter {
@@ -58,11 +58,11 @@ struct Scatter {
     along: u64,
 }
 
-// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
-// in the same order.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares a struct with
+// equal fields in equal order.
 unsafe impl Parameter for Scatter {}
 
-/// Fills `x [outer, size, inner]` with zeros. Then adds each entry `i` of `y [outer, n, inner]` to
+/// Fills `x [outer, size, inner]` with zeros, and adds each entry `i` of `y [outer, n, inner]` to
 /// the entry `index[i]` of `x`, in the order of `i`.
 pub(super) fn scatter_add(
     gpu: &mut Gpu,
@@ -92,8 +92,8 @@ pub(super) fn scatter_add(
     let grid = Grid::of_blocks((outer * across * along) as u64);
     // SAFETY: the parameters are those that the kernel declares, and the device has checked the
     // operands. The kernel writes the `[outer, size, inner]` elements of `x`. The kernel reads
-    // `[outer, n, inner]` elements of `y` and the `n` elements of `index`. An index that is not
-    // below `size` is skipped and reported.
+    // `[outer, n, inner]` elements of `y` and the `n` elements of `index`. The kernel skips and
+    // reports an index that is not below `size`.
     unsafe { gpu.launch(FAMILY.kernel("scatter_add"), grid, &[&x, &y, &index, &of, &report]) }
 }
 

@@ -14,7 +14,7 @@ use crate::ops::{FLOAT, Tensor};
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct OneHot {
-    /// Upper bound of the indices, exclusive.
+    /// Exclusive upper bound of the indices.
     pub classes: usize,
 }
 

@@ -24,7 +24,7 @@ pub struct ScatterAdd {
 }
 
 impl Tensor {
-    /// Makes a tensor of zeros with size `size` along `axis`. Then adds each entry `i` of this
+    /// Makes a tensor of zeros with size `size` along `axis`, and adds each entry `i` of this
     /// tensor to the entry `index[i]` of the result, in the order of `i`.
     ///
     /// ```

@@ -10,7 +10,7 @@ use remat_rng::SplitMix64;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Writes an op as text, makes an op from the text, and checks that both are equal.
+/// Writes an op as text, makes an op from the text, and checks that the two ops are equal.
 fn comes_back(library: &Library, op: &Op) {
     let text = op.attributes().unwrap();
     let again = library.op(op.name(), Some(&text)).unwrap();
@@ -122,7 +122,7 @@ fn attributes_are_what_one_would_write() {
     }
 }
 
-/// Variants of `value`, each with one invalid part, and text that the error must contain.
+/// Copies of `value`, each with one invalid part, and text that the error must contain.
 fn spoiled(value: &Value) -> Vec<(Value, String)> {
     let wrong = match value {
         Value::Object(_) => vec![json!(null), json!(true), json!(1), json!("x"), json!([])],
@@ -181,7 +181,8 @@ fn attributes_that_do_not_fit_are_errors() {
             if has_defaults && fields(&wrong).is_some_and(|n| Some(n) < fields(&whole)) {
                 continue;
             }
-            // These attributes were added after recordings existed, and may be missing.
+            // Some attributes were added after recordings existed, and may be missing from a
+            // recording.
             let is_late = match op.name() {
                 "sgd_momentum" => expected == "nesterov",
                 "attention" | "attention_grad" => expected == "scale",
@@ -389,7 +390,7 @@ fn an_op_says_nothing_of_its_attributes_unless_it_does() {
     assert_eq!(library.op("silent", None).unwrap(), Silent.into());
 }
 
-/// Makes ops from their text, and executes these ops.
+/// Makes ops from their text, and executes the ops.
 #[test]
 fn loaded_ops_compute_the_same() {
     let mut library = Library::default();

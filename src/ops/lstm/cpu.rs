@@ -1,5 +1,5 @@
-//! LSTM steps on the CPU. Sequences do not depend on each other, so each task computes all steps of
-//! some sequences without waiting for other tasks:
+//! LSTM steps on the CPU. The sequences of a batch do not depend on each other, so each task
+//! computes all steps of some sequences without waiting for other tasks:
 //!
 //! ```text
 //!   products = y[s - 1] weight^T      a matrix of few rows and a large one, which is the same in each step
@@ -8,7 +8,7 @@
 //!
 //! The weight is packed once, in panels of columns. A panel has as many columns as the inner loop
 //! of the product handles at a time. All tasks read the packed weight. The division into tasks
-//! depends on the number of sequences alone, so the bits do not depend on the number of threads.
+//! depends only on the number of sequences, so the bits do not depend on the number of threads.
 
 use super::shape::{Rows, Shape};
 use crate::device::cpu::math::{sigmoid, tanh};
@@ -21,15 +21,15 @@ use rayon::prelude::*;
 const PANEL: usize = 48;
 
 /// Number of sequences that the product handles at a time. The number of sequences of a task is a
-/// multiple of this number. If there are fewer than twice this number of sequences, a task has half
-/// of this number, so that several tasks still share the work.
+/// multiple of this number. With fewer than `2 * SEQUENCES` sequences, a task has only `SEQUENCES /
+/// 2` sequences, so that several tasks still share the work.
 const SEQUENCES: usize = 8;
 
 /// Largest number of tasks, each with its own scratch memory. The number is constant, because
 /// results must not depend on the number of threads.
 const TASKS: usize = 16;
 
-/// Number of multiplications below which the calling thread does all work.
+/// Number of multiplications below which the calling thread does all work, without other threads.
 const WORTH_SHARING: f64 = 100_000.0;
 
 /// Number of sequences that a task computes.
@@ -40,7 +40,7 @@ fn share(shape: &Shape) -> usize {
     shape.n.div_ceil(TASKS).next_multiple_of(SEQUENCES)
 }
 
-/// Number of floats of a packed matrix.
+/// Number of floats of a packed matrix, including the padding of its last panel.
 const fn packed(depth: usize, columns: usize) -> usize {
     depth.saturating_mul(columns / PANEL * PANEL + padded(columns % PANEL))
 }
@@ -79,7 +79,8 @@ pub fn workspace_of_grad(shape: &Shape) -> u64 {
     bytes(shape, packed(shape.gates(), shape.h), scratch_of_grad)
 }
 
-/// Right-hand side of products, packed in panels. Many products with few rows each read the panels.
+/// Right-hand side of products, packed in panels. Packing pays off, because many products with few
+/// rows each read the panels.
 #[derive(Clone, Copy)]
 struct Panels<'a> {
     data: &'a [f32],
@@ -137,14 +138,14 @@ impl<'a> Panels<'a> {
     }
 }
 
-/// Removes the first `len` floats from `from`, and returns these floats.
+/// Splits the first `len` floats off `from`, and returns them.
 fn take<'a>(from: &mut &'a mut [f32], len: usize) -> &'a mut [f32] {
     let (piece, rest) = std::mem::take(from).split_at_mut(len);
     *from = rest;
     piece
 }
 
-/// Inputs of the steps.
+/// Inputs of [`forward`].
 pub struct Given<'a> {
     pub sums: &'a [f32],
     pub weight: (&'a [f32], &'a Layout),
@@ -153,7 +154,7 @@ pub struct Given<'a> {
     pub c0: Rows<'a>,
 }
 
-/// Computes `y`, `c`, `gates`, and the last `y` and `c`.
+/// Computes the outputs of the steps: `y`, `c`, `gates`, and the last `y` and `c`.
 pub fn forward(
     shape: &Shape,
     [y, c, gates, h_last, c_last]: [&mut [f32]; 5],
@@ -162,7 +163,7 @@ pub fn forward(
 ) {
     let Shape { n, t, h } = *shape;
     if is_empty(shape) {
-        // If there are no steps, `h_last` and `c_last` are the initial `h` and `c`.
+        // Start with the initial `h` and `c`, which are the results if there are no steps.
         let last = h_last.chunks_exact_mut(h.max(1)).zip(c_last.chunks_exact_mut(h.max(1)));
         for (i, (h, c)) in last.enumerate() {
             of.h0.copy(i, 0, h);
@@ -221,7 +222,7 @@ pub fn forward(
     });
 }
 
-/// Whether waking other threads costs more time than the work.
+/// Whether the work is so small that waking other threads would take longer than the work.
 fn is_small(shape: &Shape) -> bool {
     shape.units() * ((4 * shape.h) as f64) < WORTH_SHARING
 }
@@ -234,8 +235,8 @@ fn quarters(of: &mut [f32]) -> [&mut [f32]; 4] {
     [i, f, g, o]
 }
 
-/// Computes a step of a sequence. Each loop has few operands, so that the compiler vectorizes the
-/// loop.
+/// Computes a step of a sequence. The work is divided into loops with few operands, so that the
+/// compiler vectorizes each loop.
 #[inline(always)]
 fn step(
     gates: &mut [f32],
@@ -336,8 +337,8 @@ pub fn grad(
     });
 }
 
-/// Adds the gradient of the step's output to `dh`, and the gradient that passes through the output
-/// to `dc`. Writes `tanh(c)` to `bent`.
+/// Adds `dy`, the gradient of the step's output, to `dh`. Adds the gradient that `c` receives
+/// through the output to `dc`. Writes `tanh(c)` to `bent`.
 #[inline(always)]
 fn enter(gates: &[f32], c: &[f32], dy: &[f32], bent: &mut [f32], [dh, dc]: [&mut [f32]; 2]) {
     let o = &gates[3 * c.len()..];
@@ -348,7 +349,8 @@ fn enter(gates: &[f32], c: &[f32], dy: &[f32], bent: &mut [f32], [dh, dc]: [&mut
     }
 }
 
-/// Computes the gradients of the sums of the step's gates, and `dc` of the previous step.
+/// Computes the gradients of the sums of the step's gates, and turns `dc` into the `dc` of the
+/// previous step.
 #[inline(always)]
 fn leave(
     dsums: &mut [f32],

@@ -16,7 +16,7 @@ pub(super) static FAMILY: Family = Family::new("lstm", include_str!("lstm.cu"));
 
 const FLOAT: u64 = size_of::<f32>() as u64;
 
-/// `Sizes` of `lstm.cu`.
+/// Rust form of the C++ struct `Sizes` in `lstm.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Sizes {
@@ -26,8 +26,8 @@ struct Sizes {
     s: u64,
 }
 
-// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
-// in the same order.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares a struct with
+// equal fields in equal order.
 unsafe impl Parameter for Sizes {}
 
 impl Sizes {
@@ -36,7 +36,7 @@ impl Sizes {
     }
 }
 
-/// `Rows` of `lstm.cu`.
+/// Rust form of the C++ struct `Rows` in `lstm.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Rows {
@@ -45,8 +45,8 @@ struct Rows {
     unit: u64,
 }
 
-// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
-// in the same order.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares a struct with
+// equal fields in equal order.
 unsafe impl Parameter for Rows {}
 
 impl Rows {
@@ -101,7 +101,7 @@ fn side(
     Ok(Side { first, form, step: 0 })
 }
 
-/// Rows of a step of a packed tensor `[n, t, len]`, as one side of products.
+/// Describes the rows of a step of a packed tensor `[n, t, len]` as one side of products.
 fn rows(shape: &Shape, first: Ptr, len: usize, t: usize) -> Side {
     let form = Form::of([shape.n, len], [t * len, 1]).expect("rows that do not overlap");
     Side { first, form, step: 0 }
@@ -138,7 +138,7 @@ pub(super) fn forward(gpu: &mut Gpu, run: &Operands<'_>) -> Result<(), DeviceErr
     let [h0, c0] = [3, 4].map(|i| &run.inputs[i]);
     if t == 0 {
         for (to, from) in [(h_last, h0), (c_last, c0)] {
-            // SAFETY: `from` is an operand of the run, and `to` an output of the same shape. The
+            // SAFETY: `from` is an operand of the run, and `to` is an output of equal shape. The
             // device has checked all operands and outputs.
             unsafe { copy(gpu, to, gpu.first(from), &from.layout)? };
         }
@@ -190,7 +190,7 @@ pub(super) fn grad(gpu: &mut Gpu, run: &Operands<'_>) -> Result<(), DeviceError>
     let [gates, c] = [0, 1].map(|i| gpu.first(&run.inputs[i]));
     for (to, i) in [(dh, 5), (dc, 6)] {
         let from = &run.inputs[i];
-        // SAFETY: `from` is an operand of the run, and `to` an output of the same shape. The device
+        // SAFETY: `from` is an operand of the run, and `to` is an output of equal shape. The device
         // has checked all operands and outputs.
         unsafe { copy(gpu, to, gpu.first(from), &from.layout)? };
     }

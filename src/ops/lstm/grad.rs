@@ -14,8 +14,8 @@ use super::cuda;
 
 /// `(gates [n, t, 4h], c [n, t, h], c0 [n, h], weight [4h, h], dy [n, t, h], dh_last [n, h],
 /// dc_last [n, h]) -> (dsums [n, t, 4h], dh0 [n, h], dc0 [n, h])`, the gradient of
-/// [`LstmSteps`](super::LstmSteps), computed from the last step to the first. Without the
-/// derivatives of the gates' functions, step `s` is
+/// [`LstmSteps`](super::LstmSteps), computed from the last step to the first. Except for the
+/// derivatives of the gates' functions, the gradient of step `s` is
 ///
 /// ```text
 /// dh = dy[s] + dh                                              from dh_last, and in the end dh0
@@ -72,8 +72,8 @@ impl Definition for LstmStepsGrad {
 
     fn flops(&self, inputs: &[Layout], _outputs: &[Layout]) -> f64 {
         let shape = Shape::of(&inputs[0]);
-        // For each unit: a sum, an exponential, 5 and 4 operations for the formulas above, 12 for
-        // the derivatives, and 1 for `dc`.
+        // Flops of each unit: a sum, an exponential, 5 and 4 operations for the formulas above, 12
+        // for the derivatives, and 1 for `dc`.
         shape.units() * (8.0 * shape.h as f64 + TRANSCENDENTAL + 22.0)
     }
 

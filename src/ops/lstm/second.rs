@@ -1,4 +1,4 @@
-//! Gradient of the LSTM steps, composed of other ops step by step, and the gradient of this
+//! Gradient of the LSTM steps, composed of other ops step by step, and the gradient of the
 //! gradient.
 
 use super::shape::Shape;
@@ -40,7 +40,7 @@ pub(super) struct Cotangents<'a> {
 pub(super) struct Back {
     /// Gradient of the sums of each step, `[n, 4h]`.
     dsums: Vec<Tensor>,
-    /// Gradients of `y` and `c` of each step, including the contributions of later steps.
+    /// Complete gradients of `y` and `c` of each step, with the contributions of later steps.
     reached: Vec<[Tensor; 2]>,
     pub dh0: Tensor,
     pub dc0: Tensor,
@@ -48,7 +48,7 @@ pub(super) struct Back {
 
 impl Back {
     /// Gradients of the sums of all steps as `[n, t, 4h]`. If there are no steps, returns `like`,
-    /// which has this shape.
+    /// which has the shape `[n, 0, 4h]`.
     pub fn dsums(&self, like: &Tensor) -> Result<Tensor> {
         stacked(&self.dsums).unwrap_or_else(|| Ok(like.clone()))
     }
@@ -59,24 +59,24 @@ fn stacked(steps: &[Tensor]) -> Option<Result<Tensor>> {
     (!steps.is_empty()).then(|| Tensor::stack(&steps.iter().collect::<Vec<_>>(), 1))
 }
 
-/// Step `s` of `[n, t, ..]`.
+/// Step `s` of a tensor `[n, t, ..]`.
 fn step(of: &Tensor, s: usize) -> Result<Tensor> {
     let [n, len] = [of.shape()[0], of.shape()[2]];
     of.slice(1, s..s + 1)?.reshape(&[n, len])
 }
 
-/// Four parts `[n, h]` of `[n, 4h]`, one for each gate.
+/// Splits a tensor `[n, 4h]` into four parts `[n, h]`, one for each gate.
 fn parts(of: &Tensor, h: usize) -> Result<[Tensor; 4]> {
     let part = |k: usize| of.slice(1, k * h..(k + 1) * h);
     Ok([part(0)?, part(1)?, part(2)?, part(3)?])
 }
 
-/// `x (1 - x)`, the derivative of a sigmoid with output `x`.
+/// Derivative of a sigmoid whose output is `x`: `x (1 - x)`.
 fn slope_of_sigmoid(x: &Tensor) -> Result<Tensor> {
     x.sub(&x.square()?)
 }
 
-/// `1 - x^2`, the derivative of a tanh with output `x`.
+/// Derivative of a tanh whose output is `x`: `1 - x^2`.
 fn slope_of_tanh(x: &Tensor) -> Result<Tensor> {
     x.square()?.affine(-1.0, 1.0)
 }
@@ -94,8 +94,8 @@ fn plus(of: &[Tensor]) -> Result<Tensor> {
 impl<'a> Steps<'a> {
     pub fn new(gates: &Tensor, c: &Tensor, c0: &Tensor, weight: &'a Tensor) -> Result<Self> {
         let shape = Shape::of(gates.layout());
-        // Convert to f32, so that the twenty or so ops of each step do not round their results to
-        // `bf16`.
+        // Convert the operands to f32. With `bf16` operands, each of the twenty or so ops of a step
+        // would round its results.
         let [gates, c, c0] = [gates, c, c0].map(|x| x.cast(FLOAT));
         let (gates, c, c0) = (gates?, c?, c0?);
         let of_step = |s: usize| {
@@ -211,7 +211,7 @@ impl Second<'_> {
             let (si, sf, sg, so) = (si?, sf?, slope_of_tanh(g)?, so?);
             let st = slope_of_tanh(tanh)?;
             let bent = |x: &Tensor| x.affine(-2.0, 1.0);
-            // Gradients of the factors, through `z` and `w`.
+            // Gradients of the factors of the products in the formulas, through `z` and `w`.
             let reaches_dc = plus(&[
                 w.mul(f)?,
                 times(&[&zi, g, &si])?,

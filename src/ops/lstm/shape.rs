@@ -13,8 +13,8 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Sizes of operands; an error unless the weight has one column for each unit, and one row for
-    /// each gate of each unit.
+    /// Sizes of the operands. An error unless the weight has one column for each unit, and one row
+    /// for each gate of each unit.
     pub fn new(gates: &Layout, role: &str, weight: &Layout) -> Result<Self, Fault> {
         let [_, _, of_gates] = rank(gates, role)?;
         let [_, h] = rank(weight, "weight")?;
@@ -27,7 +27,7 @@ impl Shape {
         Ok(Self::of(gates))
     }
 
-    /// Sizes of operands whose shapes are already checked.
+    /// Sizes of the operands. The caller has already checked their shapes.
     pub fn of(gates: &Layout) -> Self {
         let [n, t, of_gates] = [0, 1, 2].map(|axis| gates.shape()[axis]);
         Self { n, t, h: of_gates / 4 }
@@ -59,7 +59,8 @@ impl Shape {
     }
 }
 
-/// Rows of any strides: one for each sequence and step, or one for each sequence.
+/// Rows of a tensor with any strides: one row for each sequence and step, or one row for each
+/// sequence.
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a> {
     data: &'a [f32],

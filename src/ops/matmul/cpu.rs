@@ -15,7 +15,7 @@ pub fn product(
     let outer = y.rank() - 2;
     let [m, n] = [y.shape()[outer], y.shape()[outer + 1]];
     let k = layout_a.shape()[layout_a.rank() - 1];
-    // If `k` is 0, the operands have no elements, and their strides must not be used.
+    // If `k` is 0, the operands have no elements, and the code must not use their strides.
     if out.is_empty() || k == 0 {
         return out.fill(0.0);
     }
@@ -49,9 +49,8 @@ pub fn product(
         };
         let out = &mut out[i * m * n..][..len * m * n];
         if step_b == 0 && step_a == m * row_a {
-            // The right side is a single matrix, and the distance between consecutive rows on the
-            // left is the same across matrices. Compute all products as one product with `len * m`
-            // rows.
+            // The right side is a single matrix, and all rows of all left matrices are equally far
+            // apart. Compute all products as one product with `len * m` rows.
             matmul_batched(1, [len * m, k, n], a, b, out);
         } else {
             matmul_batched(len, [m, k, n], a, b, out);

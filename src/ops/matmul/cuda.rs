@@ -1,8 +1,9 @@
 //! Matrix products of tensors on a GPU, divided into batches that cuBLAS can compute.
 //!
 //! cuBLAS reads an operand without a copy if the operand's matrices have contiguous rows or
-//! columns. Any other operand is packed first. A batch consists of matrices at equal distances in
-//! memory. The leading dimensions that a batch does not cover become loops over batches.
+//! columns. An operand whose rows and columns are not contiguous is packed first. A batch consists
+//! of matrices at equal distances in memory. The leading dimensions that a batch does not cover
+//! become loops over batches.
 
 #![allow(unsafe_code)]
 
@@ -72,7 +73,7 @@ struct Operand {
     form: Form,
     /// Distances between rows, and between columns.
     strides: [usize; 2],
-    /// Strides of the operand along the leading dimensions of `y`.
+    /// Strides of the operand along the leading dimensions of the result `y`.
     lead: Dims,
 }
 
@@ -90,7 +91,7 @@ impl Operand {
         if let Some(form) = Form::of([rows, columns], strides) {
             return Self { packed_from: None, form, strides, lead: along(layout) };
         }
-        // Pack a repeated matrix only once.
+        // Pack a matrix that is broadcast only once.
         let repeated = (0..own).filter(|&axis| layout.strides()[axis] == 0);
         let once = repeated
             .fold(*layout, |once, axis| once.slice(axis, 0, 1).expect("a matrix that is there"));
@@ -106,7 +107,7 @@ impl Operand {
 /// Products that one call of cuBLAS computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Batch {
-    /// Offsets of the first matrices, in elements of each tensor.
+    /// Offset of the first matrix in each tensor, in elements.
     y: usize,
     a: usize,
     b: usize,
@@ -168,9 +169,9 @@ impl Plan {
         });
     }
 
-    /// Form of the left side if `count` products can be computed as one product, else `None`. This
-    /// requires that the right side is a single matrix, and that the distance between consecutive
-    /// rows on the left is the same across matrices.
+    /// Form of the left side if `count` products can be computed as one product, else `None`. A
+    /// single product is possible if the right side is a single matrix, and all rows of all left
+    /// matrices are equally far apart.
     fn as_one(&self, count: usize) -> Option<Form> {
         let [m, k, _] = self.sizes;
         let ([step_a, step_b], [row, column]) = (self.walk.steps(), self.a.strides);
@@ -197,7 +198,8 @@ mod tests {
         })
     }
 
-    /// Result that cuBLAS would compute for a plan, from packed operands if the plan packs them.
+    /// Result that cuBLAS would compute for a plan. If the plan packs an operand, the function
+    /// packs it, too.
     fn made(plan: &Plan, [a, b]: [&[i64]; 2], len: usize) -> Vec<i64> {
         let read = |operand: &Operand, data: &[i64]| match &operand.packed_from {
             Some(layout) => places(layout).into_iter().map(|at| data[at]).collect(),
@@ -280,8 +282,8 @@ mod tests {
         // Each matrix has one row.
         let rows = packed(&[6, 2, 4]).slice(1, 1, 1).unwrap();
         check(&rows, &packed(&[4, 5])).0.batches(|batch| assert_eq!(batch.sizes, [6, 4, 5]));
-        // The left matrices are transposed, so the distance between consecutive rows is not the
-        // same across matrices.
+        // The left matrices are transposed, so their rows are not equally far apart from one matrix
+        // to the next.
         let turned = packed(&[6, 4, 3]).permute(&[0, 2, 1]).unwrap();
         check(&turned, &packed(&[4, 5])).0.batches(|batch| assert_eq!(batch.count, 6));
     }
@@ -321,7 +323,7 @@ mod tests {
         assert_eq!(workspace(&a, &b, &output(&a, &b)), 0);
     }
 
-    /// Layouts of this shape: permuted, a part of a larger tensor, or broadcast.
+    /// Layouts of shape `sizes`: permuted, a part of a larger tensor, or broadcast.
     fn arranged(sizes: Vec<usize>) -> impl Strategy<Value = Layout> {
         let rank = sizes.len();
         let order = Just((0..rank).collect::<Vec<_>>()).prop_shuffle();

@@ -1,8 +1,9 @@
-//! Normalization of rows on the CPU. Each row is read several times while it is in the cache.
+//! Normalization of rows on the CPU. The code reads each row several times while the row is in the
+//! cache.
 //!
 //! The gradients of `gamma` and `beta` are sums over rows. If there are many rows, the rows are cut
 //! into parts. The sums of each part are written to the workspace, and are then added in the order
-//! of the parts. The size of a part depends on the shape alone. The sums are much smaller than the
+//! of the parts. The size of a part depends only on the shape. The sums are much smaller than the
 //! rows.
 
 mod group;
@@ -88,7 +89,7 @@ fn statistics_of(x: &[f32], eps: f32) -> [f32; 3] {
     [about, (mean - f64::from(about)) as f32, inv_std]
 }
 
-/// Sum of `of` over all elements.
+/// Sum of `of(element)` over all elements.
 #[inline(always)]
 fn sum(x: &[f32], of: impl Fn(f32) -> f64) -> f64 {
     let mut lanes = Lanes::new(0.0);
@@ -110,7 +111,7 @@ fn part(n: usize) -> usize {
 pub fn workspace_of_grad(rows: usize, n: usize) -> u64 {
     match rows.div_ceil(part(n)) {
         0 | 1 => 0,
-        // One more word, to align the sums.
+        // Add one word, so that the sums can be aligned.
         parts => (size_of::<u32>() + parts * n * size_of::<Sums>()) as u64,
     }
 }
@@ -149,13 +150,13 @@ pub fn grad([dx, dgamma, dbeta]: [&mut [f32]; 3], of: Rows<'_>, workspace: &mut 
     });
 }
 
-/// Inputs of a gradient.
+/// Inputs of the gradient of a normalization.
 #[derive(Clone, Copy)]
 pub struct Rows<'a> {
     pub x: &'a [f32],
     pub gamma: &'a [f32],
     /// Mean of each row. If the normalization does not subtract the mean, the field is `None`, and
-    /// 0 is used for the mean and for `mean(z)`.
+    /// the code uses 0 for the mean and for `mean(z)`.
     pub mean: Option<&'a [f32]>,
     pub inv_std: &'a [f32],
     pub dy: &'a [f32],
@@ -180,8 +181,8 @@ impl Rows<'_> {
         let n = dx.len();
         let [x, dy] = [self.x, self.dy].map(|all| &all[row * n..][..n]);
         let (mean, inv_std) = self.statistics(row);
-        // `dx` temporarily holds `z` and then `z x'`, so that these values can be summed in SIMD
-        // lanes.
+        // Store `z`, and later `z x'`, in `dx` for a moment, so that the values can be summed in
+        // SIMD lanes.
         write(
             dx,
             [x, self.gamma, dy],
@@ -207,8 +208,8 @@ impl Rows<'_> {
         );
     }
 
-    /// Computes the sums over `rows` for the row elements with indices in `elements`. Calls `emit`
-    /// with each index, counted from the start of `elements`, and with the sums.
+    /// Computes the sums over `rows` for each column in `elements`. Calls `emit` with the index of
+    /// each column, counted from the start of `elements`, and with the sums of the column.
     fn sums(&self, rows: Range<usize>, elements: Range<usize>, mut emit: impl FnMut(usize, Sums)) {
         let n = self.gamma.len();
         for first in elements.clone().step_by(BLOCK) {

@@ -1,6 +1,6 @@
 //! Normalization of rows, and of groups of channels, on a GPU.
 //!
-//! If the normalization does not subtract the mean, the kernels receive null addresses for `mean`,
+//! RMS normalization does not subtract the mean, so its kernels receive null addresses for `mean`,
 //! `beta` and `dbeta`.
 
 #![allow(unsafe_code)]
@@ -27,10 +27,10 @@ const BLOCKS: usize = 1024;
 /// Smallest number of rows in a chunk.
 const LEAST: usize = 64;
 
-/// Bytes of `Two` of `common.cuh`.
+/// Size in bytes of the struct `Two` in `common.cuh`.
 const TWO: usize = 16;
 
-/// `Rows` of `norm.cu`.
+/// Rust form of the C++ struct `Rows` in `norm.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Rows {
@@ -40,13 +40,13 @@ struct Rows {
     width: u32,
 }
 
-// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
-// in the same order.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares a struct with
+// equal fields in equal order.
 unsafe impl Parameter for Rows {}
 
 impl Rows {
-    /// Makes the parameter for rows of `n` elements. Several elements are loaded at once if all
-    /// addresses allow this.
+    /// Makes the parameter for rows of `n` elements. The kernel loads several elements at once if
+    /// all addresses are aligned for it.
     fn new<const N: usize>(rows: usize, n: usize, addresses: [Ptr; N]) -> Self {
         let width = width(addresses, [n]) as u32;
         let threads = if n <= SHORT {
@@ -64,7 +64,7 @@ impl Rows {
     }
 }
 
-/// `Forward` of `norm.cu`.
+/// Rust form of the C++ struct `Forward` in `norm.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Forward {
@@ -77,11 +77,11 @@ struct Forward {
     eps: f64,
 }
 
-// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
-// in the same order.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares a struct with
+// equal fields in equal order.
 unsafe impl Parameter for Forward {}
 
-/// `Grad` of `norm.cu`.
+/// Rust form of the C++ struct `Grad` in `norm.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Grad {
@@ -92,11 +92,11 @@ struct Grad {
     dy: Ptr,
 }
 
-// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
-// in the same order.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares a struct with
+// equal fields in equal order.
 unsafe impl Parameter for Grad {}
 
-/// `Sums` of `norm.cu`.
+/// Rust form of the C++ struct `Sums` in `norm.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Sums {
@@ -105,8 +105,8 @@ struct Sums {
     partial: Ptr,
 }
 
-// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
-// in the same order.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares a struct with
+// equal fields in equal order.
 unsafe impl Parameter for Sums {}
 
 /// Computes `y = (x - mean) * inv_std * gamma + beta` with the statistics of each row. `more` has
@@ -124,8 +124,7 @@ pub(super) fn forward(
     let with = Forward { y, mean, inv_std, x, gamma, beta, eps: eps.into() };
     // SAFETY: the parameters are those that the kernel declares, and the device has checked the
     // operands. In each row, the kernel reads `length` elements of `x`, `gamma` and `beta`, and
-    // writes the same number of elements of `y`. The kernel writes a mean and an `inv_std` for each
-    // row.
+    // writes `length` elements of `y`. The kernel writes a mean and an `inv_std` for each row.
     unsafe { gpu.launch(FAMILY.kernel("layer_norm"), of.grid(), &[&with, &of]) }
 }
 
@@ -196,7 +195,7 @@ pub(super) fn grad(
     Ok(())
 }
 
-/// `Channels` of `norm.cu`.
+/// Rust form of the C++ struct `Channels` in `norm.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Channels {
@@ -205,8 +204,8 @@ struct Channels {
     inner: Divider,
 }
 
-// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
-// in the same order.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares a struct with
+// equal fields in equal order.
 unsafe impl Parameter for Channels {}
 
 impl Channels {
@@ -239,9 +238,9 @@ pub(super) fn group(
     let with = Forward { y, mean, inv_std, x, gamma, beta, eps: eps.into() };
     let kernel = FAMILY.counting("group_norm", n as u64);
     // SAFETY: the parameters are those that the kernel declares, and the device has checked the
-    // operands. In each row, the kernel reads `length` elements of `x` and writes the same number
-    // of elements of `y`. The kernel reads `gamma` and `beta` of each channel, and writes a mean
-    // and an `inv_std` for each row.
+    // operands. In each row, the kernel reads `length` elements of `x`, and writes `length`
+    // elements of `y`. The kernel reads `gamma` and `beta` of each channel, and writes a mean and
+    // an `inv_std` for each row.
     unsafe { gpu.launch(kernel, of.grid(), &[&with, &of, &by]) }
 }
 
@@ -281,9 +280,9 @@ pub(super) fn group_grad(
         };
         let kernel = FAMILY.counting("group_norm_grad", n as u64);
         // SAFETY: the parameters are those that the kernel declares, and the device has checked the
-        // operands. In each row, the kernel reads `length` elements of `x` and `dy`, and writes the
-        // same number of elements of `dx`. The kernel reads `gamma`, the sums of each channel, and
-        // two statistics of each row.
+        // operands. In each row, the kernel reads `length` elements of `x` and `dy`, and writes
+        // `length` elements of `dx`. The kernel reads `gamma`, the sums of each channel, and two
+        // statistics of each row.
         unsafe { gpu.launch(kernel, of.grid(), &[&dx, &sums, &with, &of, &by])? };
     }
     let kernel = FAMILY.kernel("group_norm_grad_join");

@@ -1,5 +1,5 @@
-//! Gradients of all normalizations, and the gradients of these gradients, which are composed of
-//! other ops.
+//! Gradients of all normalizations, and gradients of the gradients. The gradients of gradients are
+//! composed of other ops.
 
 use super::View;
 use crate::error::Error;
@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 /// Gradient of a normalization. The op `grad` computes the contribution of the gradient of the
 /// normalized output. If the statistics have gradients, their contribution is added to the gradient
-/// of `x`. The statistics are `inv_std` and, if the normalization subtracts the mean, the mean.
+/// of `x`. The statistics are `inv_std` and, if the normalization subtracts it, the mean.
 pub(super) fn of_norm(
     of: &Recorded<'_>,
     view: View,
@@ -37,8 +37,8 @@ pub(super) fn of_norm(
     })
 }
 
-/// Gradient of the gradient of a normalization. The inputs are `x`, `gamma`, the statistics as in
-/// [`of_norm`], and `dy`.
+/// Gradient of an op that computes the gradient of a normalization. The inputs of that op are `x`,
+/// `gamma`, the statistics (see [`of_norm`]), and `dy`.
 pub(super) fn of_grad(of: &Recorded<'_>, view: View, takes_mean: bool) -> Gradient {
     let inv_std = 2 + usize::from(takes_mean);
     let dy = inv_std + 1;
@@ -72,7 +72,7 @@ struct Second {
     /// `gamma`, if the gradient of `dy` is wanted.
     of_dy: Option<Tensor>,
     /// `gamma` and `dy`, and whether the gradients of `x`, `mean` and `inv_std` are wanted. `None`
-    /// if none of these three gradients is wanted.
+    /// if all three gradients are unwanted.
     of_normal: Option<([Tensor; 2], [bool; 3])>,
 }
 
@@ -93,7 +93,7 @@ impl Second {
     fn gradients(&self, [u, v, w]: [Option<&Tensor>; 3]) -> Result<Found, Error> {
         let view = self.view;
         let whole = |t: &Tensor| view.whole(t);
-        // Reshape all operands so that they broadcast with the view.
+        // Reshape all operands so that they broadcast to the shape `view`.
         let u = u.map(whole).transpose()?;
         let [v, w] = [v, w].map(|t| t.map(|t| view.parameter(t)).transpose());
         let (v, w) = (v?, w?);
@@ -167,8 +167,9 @@ impl Second {
     }
 }
 
-/// Adds the gradient of `x` through the statistics of a normalization to `dx`. The gradient is
-/// `dmean / n` through `mean`, and `-inv_std^3 (x - mean) dinv_std / n` through `inv_std`.
+/// Adds the part of the gradient of `x` that passes through the statistics of a normalization to
+/// `dx`. The part through `mean` is `dmean / n`. The part through `inv_std` is `-inv_std^3 (x -
+/// mean) dinv_std / n`.
 fn through_statistics(
     view: View,
     x: &Tensor,
@@ -195,7 +196,7 @@ fn through_statistics(
     Ok(())
 }
 
-/// Adds a term to a sum; `None` is the empty sum.
+/// Adds a term to a sum. A sum without terms is `None`.
 pub(super) fn add(sum: &mut Option<Tensor>, term: Tensor) -> Result<(), Error> {
     *sum = Some(match sum.take() {
         Some(sum) => sum.add(&term)?,

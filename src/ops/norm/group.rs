@@ -108,7 +108,7 @@ impl Definition for GroupNorm {
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
-        // Each element takes the same number of operations as in a layer norm.
+        // Each element takes as many operations as in a layer norm.
         outputs[0].elements() as f64 * 8.0
     }
 

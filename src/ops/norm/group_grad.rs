@@ -17,9 +17,9 @@ use super::cuda;
 /// - `dx = inv_std * (z - mean(z) - x' * mean(z * x'))`, where `z = gamma * dy`
 /// - `dgamma = sum dy * x'` and `dbeta = sum dy`, over the elements of a channel
 ///
-/// If `mean` and `inv_std` are those of `x`, the op computes the gradient of
-/// [`GroupNorm`](super::GroupNorm). `mean` and `inv_std` are ordinary inputs of the op, with
-/// gradients of their own.
+/// If `mean` and `inv_std` are the statistics of `x`, the op computes the gradient of
+/// [`GroupNorm`](super::GroupNorm). The op treats `mean` and `inv_std` as ordinary inputs, which
+/// have gradients of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -47,7 +47,7 @@ impl Definition for GroupNormGrad {
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
-        // For each element: x' (2), two sums (3) and dx (6).
+        // Flops of each element: x' (2), two sums (3) and dx (6).
         outputs[0].elements() as f64 * 11.0
     }
 

@@ -81,7 +81,7 @@ impl Definition for LayerNorm {
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
-        // For each element: 4 operations for the sum and the sum of squared distances, then a
+        // Flops of each element: 4 for the sum and the sum of squared distances, then a
         // subtraction, two multiplications and an addition.
         outputs[0].elements() as f64 * 8.0
     }

@@ -16,9 +16,9 @@ use super::cuda;
 /// - `dx = inv_std * (z - mean(z) - x' * mean(z * x'))`, where `z = gamma * dy`
 /// - `dgamma = sum dy * x'` and `dbeta = sum dy`, over all rows
 ///
-/// If `mean` and `inv_std` are those of `x`, the op computes the gradient of
-/// [`LayerNorm`](super::LayerNorm). `mean` and `inv_std` are ordinary inputs of the op, with
-/// gradients of their own.
+/// If `mean` and `inv_std` are the statistics of `x`, the op computes the gradient of
+/// [`LayerNorm`](super::LayerNorm). The op treats `mean` and `inv_std` as ordinary inputs, which
+/// have gradients of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LayerNormGrad;
@@ -43,7 +43,7 @@ impl Definition for LayerNormGrad {
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
-        // For each element: z, x' (2), two sums (3), dx (4), and the sums over rows (3).
+        // Flops of each element: z (1), x' (2), two sums (3), dx (4), and the sums over rows (3).
         outputs[0].elements() as f64 * 13.0
     }
 

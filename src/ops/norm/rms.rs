@@ -30,8 +30,8 @@ pub struct RmsNorm {
 /// - `dx = inv_rms * (z - x' * mean(z * x'))`, where `z = gamma * dy`
 /// - `dgamma = sum dy * x'`, over all rows
 ///
-/// If `inv_rms` is that of `x`, the op computes the gradient of [`RmsNorm`]. `inv_rms` is an
-/// ordinary input of the op, with a gradient of its own.
+/// If `inv_rms` is the statistic of `x`, the op computes the gradient of [`RmsNorm`]. The op treats
+/// `inv_rms` as an ordinary input, which has a gradient of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RmsNormGrad;
@@ -86,7 +86,7 @@ impl Definition for RmsNorm {
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
-        // For each element: 2 operations for the sum of squares, and two multiplications.
+        // Flops of each element: 2 for the sum of squares, and two multiplications.
         outputs[0].elements() as f64 * 4.0
     }
 
@@ -156,7 +156,7 @@ impl Definition for RmsNormGrad {
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
-        // For each element: z, x' and a sum (2), dx (3), and the sum over rows (2).
+        // Flops of each element: z (1), x' (1), a sum (2), dx (3), and the sum over rows (2).
         outputs[0].elements() as f64 * 9.0
     }
 
@@ -171,7 +171,8 @@ impl Definition for RmsNormGrad {
 
 impl Kernel for RmsNormGrad {
     fn cpu_workspace(&self, inputs: &[Layout], _outputs: &[Layout]) -> u64 {
-        // The kernel also computes sums of `dy`, which are not used here.
+        // The kernel also computes sums of `dy`. RMS normalization does not use the sums of `dy`,
+        // but the kernel needs workspace for them.
         let n = inputs[1].elements();
         cpu::workspace_of_grad(inputs[2].elements(), n)
             .saturating_add((n * size_of::<f32>()) as u64)

@@ -1,5 +1,5 @@
-//! Comparison of values and gradients with formulas in f64. The formulas of gradients are compared
-//! with finite differences of the formulas of values.
+//! Compares values and gradients with formulas in f64. The formulas of the gradients are themselves
+//! compared with finite differences of the formulas of the values.
 
 use super::{LayerNorm, LayerNormGrad};
 use crate::autograd::Tape;
@@ -61,8 +61,8 @@ struct Case {
 }
 
 impl Case {
-    /// Cases of a layer norm and of its gradient. `x` has this shape and elements near `about`. All
-    /// numbers are exact in f32.
+    /// Cases of a layer norm and of its gradient. `x` has the shape `shape`, and elements near
+    /// `about`. All numbers are exact in f32.
     fn both(shape: &[usize], about: f32, draw: &mut Draw) -> [Self; 2] {
         let (rows, n) = shape.split_at(shape.len() - 1);
         let [shape, rows, n] = [shape, rows, n].map(Dims::new);
@@ -97,8 +97,8 @@ impl Case {
     }
 }
 
-/// Fails unless all elements are equal up to `tolerance` times the largest element, or times 1 if
-/// all elements are smaller.
+/// Fails unless all elements are equal up to a tolerance: `tolerance` times the largest element, or
+/// `tolerance` itself if all elements are below 1.
 fn close(found: &[f32], expected: &[f64], tolerance: f64, what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
     let largest = expected.iter().fold(1.0f64, |largest, x| largest.max(x.abs()));
@@ -360,6 +360,6 @@ fn errors_say_what_was_found_and_what_was_expected() {
         let inputs: Vec<_> = shapes.iter().map(|shape| f(shape)).collect();
         assert_eq!(op.infer(&inputs).unwrap_err().to_string(), message);
     }
-    // If there are no rows, a row may have no elements.
+    // A tensor without rows may have rows of length 0.
     assert!(norm(0.1).infer(&[f(&[0, 0]), f(&[0]), f(&[0])]).is_ok());
 }

@@ -9,8 +9,8 @@ use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::{FLOAT, Tensor};
 
-/// `(x [n, c, h, w]) -> (y [n, c, h', w'])`: the mean of the elements of each window, with
-/// `h' = (h + 2 * padding - kernel) / stride + 1`, and `w'` likewise.
+/// `(x [n, c, h, w]) -> (y [n, c, h', w'])`: the mean of the elements of each window, with `h' =
+/// (h + 2 * padding - kernel) / stride + 1`, and `w'` computed in the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct AvgPool2d(
@@ -31,8 +31,8 @@ pub struct AvgPool2dGrad {
 }
 
 impl Tensor {
-    /// Mean of each window: `[n, c, h, w]` to `[n, c, h', w']`, with
-    /// `h' = (h + 2 * padding - kernel) / stride + 1`, and `w'` likewise.
+    /// Mean of each window: `[n, c, h, w]` to `[n, c, h', w']`, with `h' = (h + 2 * padding -
+    /// kernel) / stride + 1`, and `w'` computed in the same way.
     ///
     /// ```
     /// # use remat::prelude::*;

@@ -1,5 +1,5 @@
-//! Max and average pooling, and their gradients, on the CPU. An image is one channel of one batch
-//! entry.
+//! Max and average pooling, and their gradients, on the CPU. In this file, an image is one channel
+//! of one entry of the batch.
 
 use super::Pool2d;
 use crate::device::DeviceError;
@@ -8,8 +8,8 @@ use crate::device::cpu::split::{pieces, pieces_of_two, whole_rows};
 use crate::device::cpu::wide::widest;
 use std::ops::Range;
 
-/// Sizes of a pooling. The windows lie over the larger images. The smaller images have one element
-/// for each window.
+/// Sizes of a pooling. The windows lie over the larger images, such as `x`. The smaller images,
+/// such as `y`, have one element for each window.
 #[derive(Clone, Copy, Debug)]
 pub struct Windows {
     /// Window size, stride and padding.
@@ -46,17 +46,17 @@ impl Windows {
         }
     }
 
-    /// Range that includes all columns of a window that are inside the image for at least one of
-    /// the windows. May include more columns.
+    /// Range of columns of a window. A column is left out only if it is outside the image for every
+    /// window.
     fn columns(&self) -> Range<usize> {
         let Pool2d { kernel: [_, kernel], stride: [_, stride], padding: [_, padding] } = self.pool;
-        // The last window begins within the padded image.
+        // No overflow: the last window begins within the padded image.
         let last = (self.windows[1] - 1) * stride;
         padding.saturating_sub(last)..kernel.min(padding + self.size[1])
     }
 
-    /// Ranges of windows in a row, one range for each window column in `first..first + KNOWN`. A
-    /// range has the windows for which this column is inside the image.
+    /// For each window column in `first..first + KNOWN`, the range of windows for which the column
+    /// is inside the image.
     fn with_columns(&self, first: usize) -> [Range<usize>; KNOWN] {
         let ([_, stride], [_, padding]) = (self.pool.stride, self.pool.padding);
         std::array::from_fn(|j| {
@@ -71,13 +71,14 @@ impl Windows {
 /// Number of window columns for which [`Windows::with_columns`] computes the ranges.
 const KNOWN: usize = 16;
 
-/// Finds the largest element of each window, and its index in the image. NaN counts as the largest.
+/// Finds the largest element of each window, and the index of this element in the image. NaN counts
+/// as larger than any number.
 pub fn max(y: &mut [f32], argmax: &mut [i32], x: &[f32], windows: Windows) {
     let (area, small) = windows.areas();
     let len = whole_rows(small);
     let columns = windows.columns();
     let known = windows.with_columns(columns.start);
-    // If a window has few columns, use the ranges of windows computed above for all rows of
+    // If a window has few columns, the ranges of windows computed above serve for all rows of
     // windows.
     let known = if columns.len() <= KNOWN { &known[..columns.len()] } else { &[] };
     pieces_of_two((y, len), (argmax, len), x.len(), |i, y, argmax| {
@@ -86,7 +87,7 @@ pub fn max(y: &mut [f32], argmax: &mut [i32], x: &[f32], windows: Windows) {
             y.chunks_exact_mut(small).zip(argmax.chunks_exact_mut(small)).zip(images)
         {
             match windows.pool.stride[1] {
-                // If the stride is a constant, the compiler vectorizes the loop.
+                // Pass common strides as constants, so that the compiler vectorizes the loop.
                 1 => widest(
                     #[inline(always)]
                     || max_of_image(y, argmax, x, &windows, known, 1),
@@ -104,8 +105,8 @@ pub fn max(y: &mut [f32], argmax: &mut [i32], x: &[f32], windows: Windows) {
     });
 }
 
-/// Finds the maxima of one image. Computes one row of windows at a time. For a row of windows,
-/// reads one image row after another. If a window has few columns, `known` has the range of windows
+/// Finds the maxima of one image. The function computes one row of windows at a time, and reads one
+/// image row after another for it. If a window has few columns, `known` has the range of windows
 /// for which each column is inside the image.
 #[inline(always)]
 fn max_of_image(
@@ -140,8 +141,8 @@ fn max_of_image(
 }
 
 /// Compares some columns of a row of windows with the maxima so far, one column after another. The
-/// first column of window 0 is at `first - padding`. `reached` has the range of windows for which
-/// each column is inside the image.
+/// first column of window 0 is at `first - padding`. `reached` has, for each column, the range of
+/// windows for which the column is inside the image.
 #[inline(always)]
 fn compare(
     y: &mut [f32],
@@ -158,7 +159,7 @@ fn compare(
         let x = &x[at..at + (reached.len() - 1) * stride + 1];
         for (i, ((y, argmax), x)) in y.iter_mut().zip(argmax).zip(x.chunks(stride)).enumerate() {
             let wins = (x[0] > *y) | (x[0].is_nan() & !y.is_nan());
-            // The mask has all bits 1 or all bits 0, to select without a branch.
+            // Select without a branch: all bits of the mask are 1 or all are 0.
             let mask = -i32::from(wins);
             let (old, new) = (y.to_bits() as i32, x[0].to_bits() as i32);
             *y = f32::from_bits((old ^ ((old ^ new) & mask)) as u32);
@@ -210,7 +211,7 @@ pub fn max_pick(
     Ok(())
 }
 
-/// Computes the mean of those elements of each window that are inside the image.
+/// Computes the mean of each window, over the elements that are inside the image.
 pub fn avg(y: &mut [f32], x: &[f32], windows: Windows) {
     let ((area, small), width) = (windows.areas(), windows.size[1]);
     let len = whole_rows(small);
@@ -230,8 +231,8 @@ pub fn avg(y: &mut [f32], x: &[f32], windows: Windows) {
     });
 }
 
-/// Fills `dx` with zeros. Then divides each element of `dy` equally among the elements of its
-/// window, and adds the shares to `dx`.
+/// Fills `dx` with zeros. For each window, divides its element of `dy` equally among the pixels of
+/// the window, and adds the shares to `dx`.
 pub fn avg_grad(dx: &mut [f32], dy: &[f32], windows: Windows) {
     let ((area, small), width) = (windows.areas(), windows.size[1]);
     let (len, work) = (whole_rows(area), dx.len());

@@ -14,9 +14,9 @@ pub(super) static FAMILY: Family = Family::new("pool", include_str!("pool.cu"));
 /// Smallest number of elements of a window for which the lanes of a warp share the window.
 const LARGE: usize = 32;
 
-/// Makes the windows of a pooling, as a parameter of the kernels. `large` is the layout of the
-/// images, and `small` has one element for each window. The kernel runs one thread for each element
-/// of `threads`.
+/// Makes the parameter of the kernels that describes the windows of a pooling. `large` is the
+/// layout of the images, and `small` has one element for each window. The kernel runs one thread
+/// for each element of `threads`.
 fn windows(
     pool: &Pool2d,
     large: &Layout,
@@ -29,7 +29,7 @@ fn windows(
     Windows::new(&shape, image(threads))
 }
 
-/// Finds the largest element of each window, and its index in the image.
+/// Finds the largest element of each window, and the index of this element in the image.
 pub(super) fn max(
     gpu: &mut Gpu,
     y: &Place,
@@ -83,13 +83,12 @@ pub(super) fn max_pick(
     let (y, argmax, x) = (gpu.first(y), gpu.first(argmax), gpu.first(x));
     let kernel = FAMILY.counting("max_pool_pick", count);
     // SAFETY: the parameters are those that the kernel declares, and the device has checked the
-    // operands. The kernel writes `count` elements of `y`, and reads the same number of elements of
-    // `argmax`. The kernel checks that each pixel of `x` is inside the image before it reads the
-    // pixel.
+    // operands. The kernel writes `count` elements of `y`, and reads `count` elements of `argmax`.
+    // The kernel checks that each pixel of `x` is inside the image before it reads the pixel.
     unsafe { gpu.launch(kernel, Grid::of_threads(count), &[&y, &argmax, &x, &count, &of, &report]) }
 }
 
-/// Computes the mean of those elements of each window that are inside the image.
+/// Computes the mean of each window, over the elements that are inside the image.
 pub(super) fn avg(gpu: &mut Gpu, y: &Place, x: &Place, pool: &Pool2d) -> Result<(), DeviceError> {
     let of = windows(pool, &x.layout, &y.layout, &y.layout)?;
     let count = y.layout.elements() as u64;
@@ -103,8 +102,8 @@ pub(super) fn avg(gpu: &mut Gpu, y: &Place, x: &Place, pool: &Pool2d) -> Result<
     unsafe { gpu.launch(kernel, grid, &[&y, &x, &count, &of]) }
 }
 
-/// Fills `dx` with zeros. Then divides each element of `dy` equally among the elements of its
-/// window, and adds the shares to `dx`.
+/// Fills `dx` with zeros. For each window, divides its element of `dy` equally among the pixels of
+/// the window, and adds the shares to `dx`.
 pub(super) fn avg_grad(
     gpu: &mut Gpu,
     dx: &Place,

@@ -10,9 +10,9 @@ use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::{FLOAT, Tensor};
 
 /// `(x [n, c, h, w]) -> (y [n, c, h', w'], argmax i32 [n, c, h', w'])`: the largest element of each
-/// window, with `h' = (h + 2 * padding - kernel) / stride + 1`, and `w'` likewise. `argmax` is the
-/// index `h * width + w` of this element in the image. Of equal elements, the first counts as the
-/// largest. NaN counts as larger than any number.
+/// window, with `h' = (h + 2 * padding - kernel) / stride + 1`, and `w'` computed in the same way.
+/// `argmax` is the index `h * width + w` of the largest element in the image. Of equal elements,
+/// the first counts as the largest. NaN counts as larger than any number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct MaxPool2d(
@@ -21,8 +21,8 @@ pub struct MaxPool2d(
 );
 
 impl Tensor {
-    /// Largest element of each window: `[n, c, h, w]` to `[n, c, h', w']`, with
-    /// `h' = (h + 2 * padding - kernel) / stride + 1`, and `w'` likewise. See [`MaxPool2d`].
+    /// Largest element of each window: `[n, c, h, w]` to `[n, c, h', w']`, with `h' = (h + 2 *
+    /// padding - kernel) / stride + 1`, and `w'` computed in the same way. See [`MaxPool2d`].
     ///
     /// ```
     /// # use remat::prelude::*;

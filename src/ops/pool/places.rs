@@ -1,5 +1,6 @@
-//! Ops that copy elements from windows to the positions of the windows' maxima in the image, and in
-//! the other direction. Each of these two ops is the gradient of the other op.
+//! Two ops that use the positions of the windows' maxima in an image. One op adds an element for
+//! each window to the position of the window's maximum, and the other op reads an element at each
+//! position. Each of the two ops is the gradient of the other.
 
 use super::{Pool2d, countable_in_i32, cpu, image};
 use crate::device::{self, DeviceError};
@@ -14,8 +15,8 @@ use crate::ops::{FLOAT, Tensor};
 
 /// `(argmax i32 [n, c, h', w'], dy [n, c, h', w']) -> (dx [n, c, h, w])`: `dx` is zero, and each
 /// element of `dy` is added at the position `h * width + w` that `argmax` gives. If a position is
-/// outside the image, the op fails when it runs. A position inside the image must lie in the window
-/// of its element. Otherwise, devices may compute different results.
+/// outside the image, the op fails when it runs. Each position must lie in the window of its
+/// element; otherwise, devices may compute different results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -28,11 +29,10 @@ pub struct MaxPool2dGrad {
 
 /// `(argmax i32 [n, c, h', w'], x [n, c, h, w]) -> (y [n, c, h', w'])`: each element of `y` is the
 /// element of `x` at the position `h * width + w` that `argmax` gives. If a position is outside the
-/// image, the op fails when it runs. A position inside the image must lie in the window of its
-/// element.
+/// image, the op fails when it runs. Each position must lie in the window of its element.
 ///
-/// The op is the gradient of [`MaxPool2dGrad`] with respect to `dy`. The gradient of this op, with
-/// respect to `x`, is [`MaxPool2dGrad`].
+/// The op is the gradient of [`MaxPool2dGrad`] with respect to `dy`. In turn, its gradient with
+/// respect to `x` is [`MaxPool2dGrad`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]

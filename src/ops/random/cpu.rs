@@ -1,20 +1,20 @@
 //! Random numbers on the CPU: Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random
 //! numbers: as easy as 1, 2, 3", SC 2011.
 //!
-//! Element `i` of a tensor is made from word `i % 4` of block `i / 4`. The Philox counter of a
-//! block consists of the block's number and the tensor's number. An element therefore depends only
-//! on the key, the tensor's number and `i`.
+//! Philox generates blocks of four words. Element `i` of a tensor is made from word `i % 4` of
+//! block `i / 4`. The Philox counter of a block consists of the block's number and the tensor's
+//! number. An element therefore depends only on the key, the tensor's number and `i`.
 
 use super::Distribution;
 use crate::device::cpu::split::{PIECE, pieces};
 use crate::device::cpu::wide::widest;
 use std::f32::consts::TAU;
 
-/// Fills `out` with random numbers of one stream.
+/// Fills `out` with the random numbers of the stream that `key` and `counter` identify.
 pub fn random(out: &mut [f32], distribution: Distribution, key: u64, counter: u64) {
     match distribution {
         Distribution::Uniform { low, high } => {
-            // Rounding could give `high`, which is excluded, so limit the result to the float below
+            // Rounding could give the excluded bound `high`, so limit the result to the float below
             // `high`. If the interval is empty, the result is `low`.
             let below = if low < high { high.next_down() } else { low };
             blocks(
@@ -90,7 +90,7 @@ fn blocks(out: &mut [f32], key: u64, counter: u64, draw: impl Fn([u32; 4]) -> [f
 /// Number of blocks that are computed together.
 const WIDE: usize = 16;
 
-/// Computes the blocks `first..first + WIDE`.
+/// Computes the Philox blocks `first..first + WIDE`.
 #[inline(always)]
 fn group_of_blocks(
     first: u64,
@@ -138,7 +138,8 @@ fn philox<const W: usize>(mut counter: [[u32; W]; 4], mut key: [u32; 2]) -> [[u3
 mod tests {
     use super::*;
 
-    /// Known answers published with Random123 (`kat_vectors`, philox4x32, 10 rounds).
+    /// Compares with the known answers that were published with Random123 (`kat_vectors`,
+    /// philox4x32, 10 rounds).
     #[test]
     fn philox_gives_the_published_answers() {
         let counter = [

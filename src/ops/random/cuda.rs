@@ -8,7 +8,7 @@ use crate::device::{DeviceError, Place};
 
 pub(super) static FAMILY: Family = Family::new("random", include_str!("random.cu"));
 
-/// `Stream` of `random.cu`.
+/// Rust form of the C++ struct `Stream` in `random.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Stream {
@@ -16,11 +16,12 @@ struct Stream {
     counter: u64,
 }
 
-// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
-// in the same order.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares a struct with
+// equal fields in equal order.
 unsafe impl Parameter for Stream {}
 
-/// `Uniform`, `Normal` or `Bernoulli` of `random.cu`, which have `N` numbers each.
+/// Rust form of the C++ structs `Uniform`, `Normal` and `Bernoulli` in `random.cu`, which have `N`
+/// numbers each.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 struct Draw<const N: usize>([f32; N]);
@@ -29,7 +30,7 @@ struct Draw<const N: usize>([f32; N]);
 // source declares.
 unsafe impl<const N: usize> Parameter for Draw<N> {}
 
-/// Fills `y` with random numbers of one stream.
+/// Fills `y` with the random numbers of the stream that `key` and `counter` identify.
 pub(super) fn random(
     gpu: &mut Gpu,
     y: &Place,
@@ -41,14 +42,14 @@ pub(super) fn random(
     let mut draw = |name: &'static str, draw: &dyn Parameter| {
         let grid = Grid::of_threads(count.div_ceil(4));
         let of = Stream { key, counter };
-        // SAFETY: the kernels declare these parameters: the result, its number of elements, the
-        // stream, and the parameters of the distribution, which the calls below pass. The kernels
+        // SAFETY: the kernels declare the parameters that are passed: the result, the number of
+        // elements of the result, the stream, and the parameters of the distribution. The kernels
         // write `count` elements of `y`, which the device has checked.
         unsafe { gpu.launch(FAMILY.kernel(name), grid, &[&out, &count, &of, draw]) }
     };
     match distribution {
         Distribution::Uniform { low, high } => {
-            // Rounding could give `high`, which is excluded, so limit the result to the float below
+            // Rounding could give the excluded bound `high`, so limit the result to the float below
             // `high`. If the interval is empty, the result is `low`.
             let below = if low < high { high.next_down() } else { low };
             draw("random_uniform", &Draw([low, high - low, below]))

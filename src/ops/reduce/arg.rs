@@ -10,7 +10,7 @@ use crate::ops::check::{Fault, axis_of, fresh};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 
-/// Element whose index is returned.
+/// Which element's index an [`ArgReduce`] returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -21,10 +21,10 @@ pub enum Extreme {
     Min,
 }
 
-/// `(x) -> (index i32)`: the index along `axis` of the largest or smallest element. Of equal
-/// elements, the first element's index is returned. If there is a NaN, the index of the first NaN
-/// is returned. If `keep_dims` is set, the axis has size 1 in the result; if not, the axis is
-/// removed. `x` must be contiguous.
+/// `(x) -> (index i32)`: the index along `axis` of the largest or smallest element. If several
+/// elements are equal, the op returns the index of the first. If there is a NaN, the op returns the
+/// index of the first NaN. If `keep_dims` is set, the axis has size 1 in the result; if not, the
+/// axis is removed. `x` must be contiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -38,9 +38,10 @@ pub struct ArgReduce {
 }
 
 impl Tensor {
-    /// Finds the index of the largest element along `axis`, as an integer. Of equal elements, the
-    /// first element's index is returned. If there is a NaN, the index of the first NaN is
-    /// returned. If `keep_dims` is set, the axis is kept with size 1; if not, the axis is removed.
+    /// Finds the index of the largest element along `axis`, as an integer. If several elements are
+    /// equal, the function returns the index of the first. If there is a NaN, the function returns
+    /// the index of the first NaN. If `keep_dims` is set, the axis is kept with size 1; if not, the
+    /// axis is removed.
     ///
     /// ```
     /// # use remat::prelude::*;

@@ -1,8 +1,9 @@
 //! Sums, means, maxima and minima over any dimensions, on the CPU.
 //!
-//! If there are few results, each of many elements, the elements are cut into chunks. The partial
-//! results of the chunks are then reduced in order. Number and size of the chunks depend on the
-//! shape alone. Partial results are in the workspace, and are much smaller than the input.
+//! If there are few results, each reduced from many elements, the elements are cut into chunks. The
+//! partial results of the chunks are then reduced in order. The number and the size of the chunks
+//! depend only on the shape. The workspace holds the partial results, which are much smaller than
+//! the input.
 
 mod arg;
 
@@ -37,8 +38,8 @@ struct Plan {
     outputs: usize,
     /// Number of elements that are reduced to one output.
     count: usize,
-    /// Whether neighbouring outputs are reduced together, because their elements are neighbours. If
-    /// not, the outputs are reduced one by one.
+    /// Whether a task reduces neighbouring outputs together, because their elements are neighbours.
+    /// If not, it reduces the outputs one by one.
     side_by_side: bool,
     /// Number of elements of one output in a chunk.
     chunk: usize,
@@ -74,12 +75,12 @@ pub fn workspace_len(layout: &Layout, axes: &[usize]) -> usize {
     let plan = Plan::new(layout, axes);
     match plan.chunks() {
         1 => 0,
-        // One more word, to align the f64 values.
+        // Add one word, so that the f64 values can be aligned.
         chunks => 1 + chunks * plan.outputs * (size_of::<f64>() / size_of::<u32>()),
     }
 }
 
-/// Reduces along `axes`.
+/// Reduces `x` along `axes`.
 pub fn reduce(
     kind: Reduction,
     out: &mut [f32],

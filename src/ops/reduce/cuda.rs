@@ -50,7 +50,7 @@ struct Plan {
     results: usize,
     count: usize,
     /// Whether neighbouring threads compute neighbouring results. If not, neighbouring threads
-    /// share one result.
+    /// together compute one result.
     columns: bool,
     /// Number of elements of one result in a chunk.
     chunk: usize,
@@ -60,8 +60,8 @@ impl Plan {
     fn new(layout: &Layout, axes: &Dims) -> Self {
         let [(kept, results), (joined, count)] = walks(layout, axes);
         let columns = kept.steps() == [1] && kept.run() >= 8 && joined.steps() != [1];
-        // Number of blocks if results are not cut into chunks, and smallest number of elements for
-        // which another block saves time.
+        // Number of thread blocks if results are not cut into chunks, and smallest number of
+        // elements for which another block saves time.
         let (blocks, least) =
             if columns { (results.div_ceil(128), 64) } else { (results, 8 * 1024) };
         let wanted = if blocks < BLOCKS / 2 { BLOCKS / blocks.max(1) } else { 1 };
@@ -85,7 +85,7 @@ pub(super) fn workspace(layout: &Layout, axes: &Dims) -> u64 {
     }
 }
 
-/// `Reduction` of `reduce.cu`.
+/// Rust form of the C++ struct `Reduction` in `reduce.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Parameters {
@@ -97,11 +97,11 @@ struct Parameters {
     divisor: f64,
 }
 
-// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
-// in the same order.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares a struct with
+// equal fields in equal order.
 unsafe impl Parameter for Parameters {}
 
-/// Reduces along `axes`.
+/// Reduces `x` along `axes`.
 pub(super) fn reduce(
     gpu: &mut Gpu,
     kind: Reduction,
@@ -178,7 +178,7 @@ pub(super) fn reduce(
         let grid = Grid::of_threads(results * 32);
         let parameters: [&dyn Parameter; 5] = [&out, &partial, &results, &chunks, &divisor];
         // SAFETY: the parameters are those that the kernel declares, and the device has checked the
-        // operands. The kernel writes each result, and reads the partial results of this result in
+        // operands. The kernel writes each result, and reads the partial results of the result from
         // the workspace.
         unsafe { gpu.launch(FAMILY.kernel(names.chunks), grid, &parameters)? };
     }

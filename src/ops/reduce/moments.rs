@@ -5,11 +5,11 @@ use crate::op::OpError;
 use crate::ops::Tensor;
 
 impl Tensor {
-    /// Variances along `axes`, with `keep_dims` as for [`Tensor::sum_along`]. The variance is the
-    /// sum of squared distances from the mean, divided by the number of elements minus
-    /// `correction`. A `correction` of 1 gives the unbiased variance, PyTorch's default. A
-    /// `correction` of 0 gives the biased variance. The result is NaN or infinite if the number of
-    /// elements is not larger than `correction`.
+    /// Computes the variances along `axes`. `keep_dims` has the meaning that it has for
+    /// [`Tensor::sum_along`]. The variance is the sum of squared distances from the mean, divided
+    /// by the number of elements minus `correction`. A `correction` of 1 gives the unbiased
+    /// variance, PyTorch's default. A `correction` of 0 gives the biased variance. The result is
+    /// NaN or infinite if the number of elements is not larger than `correction`.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -35,7 +35,7 @@ impl Tensor {
     }
 
     /// Standard deviations along `axes`: square roots of [`Tensor::var_along`]. If all elements are
-    /// equal, the gradient is 0.
+    /// equal, the gradient is 0 by definition.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -56,8 +56,8 @@ impl Tensor {
         self.var_along(axes, correction, keep_dims)?.root()
     }
 
-    /// Computes `ln sum e^x` along `axes` without overflow, with `keep_dims` as for
-    /// [`Tensor::sum_along`].
+    /// Computes the logarithm of the sum of exponentials, `ln sum e^x`, along `axes` without
+    /// overflow. `keep_dims` has the meaning that it has for [`Tensor::sum_along`].
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -71,9 +71,9 @@ impl Tensor {
     /// # Errors
     /// Errors of [`Tensor::max_along`].
     pub fn logsumexp(&self, axes: &[usize], keep_dims: bool) -> Result<Self, Error> {
-        // Subtracting the largest element before the exponentials, and adding it to the logarithm,
-        // does not change the result. An infinite largest element is clamped, because infinity
-        // minus infinity would be NaN.
+        // Subtract the largest element before the exponentials, and add it to the logarithm: the
+        // result stays the same, and no exponential overflows. Clamp an infinite largest element,
+        // because infinity minus infinity would be NaN.
         let largest = self.detach().max_along(axes, true)?.clamp(f32::MIN, f32::MAX)?;
         let sum = self.sub(&largest)?.exp()?.sum_along(axes, true)?.log()?.add(&largest)?;
         if keep_dims {
@@ -120,13 +120,13 @@ impl Tensor {
         squares.try_fold(first?, |sum, squares| sum.add(&squares?))?.root()
     }
 
-    /// Square root of elements that are not negative. At 0, the gradient is 0, but the gradient of
-    /// [`Tensor::sqrt`] is infinite.
+    /// Square root of elements that are not negative. At 0, the gradient is 0; the gradient of
+    /// [`Tensor::sqrt`] would be infinite there.
     fn root(&self) -> Result<Self, Error> {
         if self.tape().is_none() {
             return self.sqrt();
         }
-        // Replace each 0 by 1 for the square root, and multiply by 0 afterwards.
+        // Replace each 0 by 1 before the square root, and multiply the root by 0 afterwards.
         let some = self.sign()?;
         self.add(&some.affine(-1.0, 1.0)?)?.sqrt()?.mul(&some)
     }

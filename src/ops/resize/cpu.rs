@@ -17,8 +17,8 @@ pub fn resize(y: &mut [f32], x: &[f32], taps: Taps, inner: usize) {
     });
 }
 
-/// Applies the transposed operator of [`resize`]: adds each entry `j` of `x`, times its weights, to
-/// the entries of `y` that `taps` lists for `j`.
+/// Computes the gradient of [`resize`]: adds each entry `j` of `x`, times its weights, to the
+/// entries of `y` that `taps` lists for `j`.
 pub fn transposed(y: &mut [f32], x: &[f32], taps: Taps, inner: usize) {
     each_part(y, x, [taps.n, taps.size], inner, |y, x| {
         y.fill(0.0);

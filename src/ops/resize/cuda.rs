@@ -8,7 +8,7 @@ use crate::device::{DeviceError, Place};
 
 pub(super) static FAMILY: Family = Family::new("resize", include_str!("resize.cu"));
 
-/// `Taps` of `resize.cu`.
+/// Rust form of the C++ struct `Taps` in `resize.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Of {
@@ -18,13 +18,13 @@ struct Of {
     sampling: u64,
 }
 
-// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares the same fields
-// in the same order.
+// SAFETY: the struct is `repr(C)` and holds no references. The CUDA source declares a struct with
+// equal fields in equal order.
 unsafe impl Parameter for Of {}
 
-/// Computes the entries of `y` from the entries of `x`. If `transposed` is set, applies the
-/// transposed operator: adds each entry `j` of `x`, times its weights, to the entries of `y` that
-/// the taps list for `j`.
+/// Computes the entries of `y` from the entries of `x`. If `transposed` is set, computes the
+/// gradient instead: adds each entry `j` of `x`, times its weights, to the entries of `y` that the
+/// taps list for `j`.
 pub(super) fn resize(
     gpu: &mut Gpu,
     y: &Place,

@@ -22,7 +22,8 @@ impl Sampled for AttentionGrad {
     fn samples(&self) -> Vec<Sample> {
         let sample = |(op, q, k): (Attention, Operand, Operand)| {
             let rows = floats(&q.seen.shape()[..3]);
-            // `lse` is positive, because probabilities would overflow with a small `lse`.
+            // Use a positive `lse`, because the probabilities `e^(score - lse)` would overflow with
+            // a small `lse`.
             Sample::new(Self(op), [q.clone(), k.clone(), k, rows.clone().positive(), rows, q])
         };
         samples().map(sample).collect()
@@ -45,7 +46,7 @@ impl Sampled for AttentionGrad {
 /// Fixed samples: ops, with queries and keys.
 ///
 /// Sizes lie near the sizes of tiles. Some samples have more queries than keys, some have fewer
-/// queries, and some have none.
+/// queries than keys, and some have no queries.
 fn samples() -> impl Iterator<Item = (Attention, Operand, Operand)> {
     let sizes = [
         [1, 1, 1, 1, 1],

@@ -64,13 +64,14 @@ impl Sampled for BatchNormGrad {
     }
 }
 
-/// Operands of [`BatchNormGrad`], from the operands of [`BatchNorm`]. The running variance is used
-/// as `inv_std`, because both are positive.
+/// Operands of [`BatchNormGrad`], from the operands of [`BatchNorm`]. The running variance serves
+/// as `inv_std`, which must be positive, too.
 fn with_dy([x, gamma, _, mean, inv_std]: [Operand; 5], dy: Operand) -> [Operand; 5] {
     [x, gamma, mean, inv_std, dy]
 }
 
-/// Shapes of the fixed samples: few and many channels, whose elements are contiguous or not.
+/// Shapes of the fixed samples, with few and many channels. In some shapes, the elements of a
+/// channel are contiguous, in others they are not.
 const SHAPES: [&[usize]; 18] = [
     &[2, 3],
     &[1, 1, 1],
@@ -98,14 +99,15 @@ fn operands(shape: &[usize]) -> [Operand; 5] {
     [floats(shape), floats(c), floats(c), floats(c), floats(c).positive()]
 }
 
-/// Draws contiguous operands for `x` of this shape. Some operands have an offset.
+/// Draws contiguous operands of a batch norm on `x`, where `x` has the shape `shape`. Some operands
+/// have an offset.
 fn draw_operands(draw: &mut Draw, shape: Dims) -> [Operand; 5] {
     let c = [shape[1]];
     let [gamma, beta, mean] = [(); 3].map(|()| draw.packed(c));
     [draw.packed(shape), gamma, beta, mean, draw.packed(c).positive()]
 }
 
-/// Draws an epsilon. It is large enough to change results and to keep divisors away from 0.
+/// Draws an epsilon that is so large that it changes results and keeps divisors away from 0.
 fn draw_eps(draw: &mut Draw) -> f32 {
     [0.25, 1.0, 4.0][draw.below(3)]
 }

@@ -66,7 +66,7 @@ impl Sampled for Conv2dGradWeight {
     }
 }
 
-/// Number of windows along height and width, at least one each.
+/// Number of windows along height and along width, at least one along each.
 fn windows(conv: Conv2d, input: [usize; 2], kernel: [usize; 2]) -> [usize; 2] {
     [0, 1].map(|i| {
         (input[i] + 2 * conv.padding[i] - span(kernel[i], conv.dilation[i])) / conv.stride[i] + 1

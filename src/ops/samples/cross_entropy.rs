@@ -39,7 +39,7 @@ impl Sampled for CrossEntropyGrad {
     }
 }
 
-/// Samples with logits and labels. Shapes without classes are left out, because no label would be
+/// Samples of logits and labels. Shapes without classes are left out, because no label would be
 /// valid.
 fn samples(sample: impl Fn(Operand, Operand) -> Sample) -> Vec<Sample> {
     let with_classes = ROWS.iter().filter(|[_, classes]| *classes > 0);

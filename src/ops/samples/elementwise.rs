@@ -23,7 +23,7 @@ impl Sampled for Unary {
     }
 }
 
-/// A sample of the function, with an operand for which the result is not NaN.
+/// A sample of `function`, with an operand for which the result is not NaN.
 fn of_one(function: Unary, x: Operand) -> Sample {
     match function {
         Unary::Log | Unary::Sqrt | Unary::Recip => Sample::new(function, [x.positive()]),
@@ -63,7 +63,7 @@ impl Sampled for Binary {
     }
 }
 
-/// A sample of the function, with operands for which the result is not NaN.
+/// A sample of `function`, with operands for which the result is not NaN.
 fn of_two(function: Binary, a: Operand, b: Operand) -> Sample {
     match function {
         Binary::Div => Sample::new(function, [a, b.positive()]),

@@ -63,7 +63,7 @@ impl Sampled for OneHot {
     }
 }
 
-/// For each fixed sample: a shape, an axis, and the length of the index. The length is 0 if the
+/// For each fixed sample, a shape, an axis, and the length of the index. The length is 0 if the
 /// axis has no entries.
 fn samples() -> Vec<(&'static [usize], usize, usize)> {
     let mut all: Vec<(&'static [usize], usize, usize)> = vec![(&[700, 100], 0, 1000)];

@@ -60,8 +60,8 @@ struct Given {
     bias: Operand,
     /// Two tensors with one float for each unit: states, or gradients of states.
     memory: [Operand; 2],
-    /// Two tensors with one float for each unit of each step. One tensor is packed, the other is
-    /// not.
+    /// Two tensors with one float for each unit of each step. The first tensor is packed, and the
+    /// second is not.
     units: [Operand; 2],
 }
 

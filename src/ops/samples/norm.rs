@@ -104,8 +104,8 @@ const SHAPES: [&[usize]; 17] = [
     &[2, 0, 0],
 ];
 
-/// Shapes of a vector for the elements of a row, and of a statistic of each row, for `x` of this
-/// shape.
+/// Two shapes of operands for an `x` of shape `shape`: a vector with one element for each element
+/// of a row, and a statistic of each row.
 fn parts(shape: &[usize]) -> [Dims; 2] {
     let (rows, n) = shape.split_at(shape.len().saturating_sub(1));
     [Dims::new(n), Dims::new(rows)]
@@ -117,7 +117,8 @@ fn operands(shape: &[usize]) -> [Operand; 5] {
     [floats(shape), floats(&n), floats(&rows), floats(&rows).positive(), floats(shape)]
 }
 
-/// Draws contiguous operands for `x` of this shape. Some operands have an offset.
+/// Draws contiguous operands of a normalization of `x`, where `x` has the shape `shape`. Some
+/// operands have an offset.
 fn draw_operands(draw: &mut Draw, shape: Dims) -> [Operand; 5] {
     let [n, rows] = parts(&shape);
     let [x, gamma, mean, inv_std, dy] = [shape, n, rows, rows, shape].map(|dims| draw.packed(dims));

@@ -99,7 +99,7 @@ impl Sampled for AvgPool2dGrad {
     }
 }
 
-/// A pooling of images `x` to images `y`.
+/// Shapes and windows of a pooling from images `x` to images `y`.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     pool: Pool2d,
@@ -161,12 +161,12 @@ impl Case {
         Sample::new(op(self.pool), [floats(&self.x)])
     }
 
-    /// A sample of the pooling, on images that are drawn.
+    /// A sample of the pooling, on random images.
     fn drawn<O: Into<Op>>(&self, draw: &mut Draw, op: impl FnOnce(Pool2d) -> O) -> Sample {
         Sample::new(op(self.pool), [draw.packed(self.x)])
     }
 
-    /// For each window, the position in the image of an element of the window.
+    /// For each window, the position in the image of one element of the window.
     fn places(&self) -> Operand {
         let [_, _, h, w] = self.x;
         let holds_all = |i: usize| self.pool.kernel[i] >= [h, w][i] + self.pool.padding[i];

@@ -31,7 +31,7 @@ impl Sampled for Random {
     }
 }
 
-/// A distribution of the same kind as `kind`, with the parameters `a` and `b`.
+/// A distribution of the kind of `kind`, with the parameters `a` and `b`.
 const fn with(kind: Distribution, a: f32, b: f32) -> Distribution {
     match kind {
         Distribution::Uniform { .. } => Distribution::Uniform { low: a, high: b },

@@ -46,8 +46,8 @@ impl Sampled for Reduce {
         let op = Self { axes: Dims::new(&axes), keep_dims: draw.flip(), ..*self };
         let x = match self.kind {
             Reduction::Sum | Reduction::Mean => draw.arranged(&shape),
-            // Draw at least one element, and repeat no element, because the gradient is not unique
-            // if several elements are the largest or smallest.
+            // Draw at least one element. Repeat no element, because the gradient is not unique if
+            // several elements are the largest or smallest.
             Reduction::Max | Reduction::Min => {
                 axes.iter().for_each(|&axis| shape = shape.with(axis, shape[axis].max(1)));
                 draw.packed(shape)

@@ -2,8 +2,8 @@ use super::{Draw, Sample, Sampled, floats};
 use crate::layout::Layout;
 use crate::ops::{FLOAT, LogSoftmax, LogSoftmaxGrad, Op, Softmax, SoftmaxGrad};
 
-/// Samples of ops over rows. A row of the table has the op, and the number of its operands. All
-/// operands have the same shape.
+/// Samples of ops over rows. A row of the table has the op, and the number of its operands. The
+/// operands of a sample have equal shapes.
 macro_rules! of_rows {
     ($($Op:ident $operands:literal;)*) => {$(
         impl Sampled for $Op {

@@ -53,7 +53,8 @@ impl Sampled for Lion {
     }
 }
 
-/// Makes the second state of each tensor positive, because this state is an average of squares.
+/// Makes the second state of each tensor positive, because the second state of AdamW is an average
+/// of squares.
 fn squares_positive(mut all: Vec<Operand>) -> Vec<Operand> {
     let written = all.len() / 4 * 3;
     for square in all[..written].iter_mut().skip(2).step_by(3) {

@@ -31,7 +31,7 @@ pub fn log_softmax(y: &mut [f32], [x]: [&[f32]; 1], row: usize) {
 pub fn softmax_grad(dx: &mut [f32], [y, dy]: [&[f32]; 2], row: usize) {
     rows(dx, row, |i, dx| {
         let (y, dy) = (&y[i * row..][..row], &dy[i * row..][..row]);
-        // Store the products in `dx`, so that they are summed in SIMD lanes.
+        // Store the products in `dx` for a moment, so that the sum below can use SIMD lanes.
         dx.iter_mut().zip(y.iter().zip(dy)).for_each(|(dx, (y, dy))| *dx = y * dy);
         let dot = sum(dx) as f32;
         dx.iter_mut().zip(y.iter().zip(dy)).for_each(|(dx, (y, dy))| *dx = y * (dy - dot));
@@ -124,7 +124,7 @@ fn rows(out: &mut [f32], row: usize, body: impl Fn(usize, &mut [f32]) + Sync) {
 
 /// Writes `e^(x - max)` to `y`. Returns the largest element and the sum of `y`.
 fn exponentials(y: &mut [f32], x: &[f32]) -> (f32, f64) {
-    // The comparison may ignore a NaN, but the NaN makes the sum below NaN.
+    // The comparison may pass over a NaN, but the NaN then makes the sum below NaN.
     let larger = |a: f32, b: f32| if a > b { a } else { b };
     let mut lanes = Lanes::new(f32::NEG_INFINITY);
     lanes.add(x, larger);

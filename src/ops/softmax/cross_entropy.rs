@@ -14,13 +14,13 @@ use super::cuda;
 
 /// `(logits [n, c], labels i32 [n]) -> (loss [], log_probs [n, c])`: mean cross entropy.
 ///
-/// `log_probs = logits - ln sum e^logits` along the last dimension. Labels lie in `0..c`, or are
+/// `log_probs = logits - ln sum e^logits` along the last dimension. A label lies in `0..c`, or is
 /// `ignore_index`, which leaves the row out of the loss. The loss is the mean of `-sum_j t[j]
-/// log_probs[i, j]` over the other rows. The target `t` is `label_smoothing / c`, plus `1 -
-/// label_smoothing` at the label. If all labels are `ignore_index`, the loss is NaN.
+/// log_probs[i, j]` over the rows `i` that are not left out. The target `t` is `label_smoothing /
+/// c`, plus `1 - label_smoothing` at the label. If all labels are `ignore_index`, the loss is NaN.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-// Recordings made before this op had attributes have no attributes.
+// Old recordings, made before this op had attributes, contain no attributes for it.
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct CrossEntropy {
     /// Part of each label's probability that is spread evenly over all classes, from 0 to 1
@@ -66,9 +66,9 @@ impl Default for CrossEntropyGrad {
 /// Target probabilities of a row, computed from the row's label.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Targets {
-    /// Probability that the label's class gets in addition to `off`.
+    /// Probability that the class of the label gets in addition to `off`.
     pub on: f32,
-    /// Probability of each class, including the label's class.
+    /// Probability that every class gets, including the class of the label.
     pub off: f32,
     /// Label of the rows that are left out of the loss.
     pub ignore: i32,
@@ -80,7 +80,7 @@ impl Targets {
     }
 }
 
-/// Fails unless the smoothing is from 0 to 1.
+/// Fails unless the label smoothing is from 0 to 1.
 fn share(smoothing: f32) -> Result<(), Fault> {
     if (0.0..=1.0).contains(&smoothing) {
         Ok(())
@@ -90,7 +90,8 @@ fn share(smoothing: f32) -> Result<(), Fault> {
 }
 
 impl Tensor {
-    /// Mean cross entropy of these logits `[n, c]` and labels `[n]` in `0..c`, as a scalar.
+    /// Mean cross entropy of the logits `[n, c]` in this tensor and labels `[n]` in `0..c`, as a
+    /// scalar.
     ///
     /// Rows with a label of -100 are left out of the mean.
     ///
@@ -106,7 +107,8 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::Op`] if this tensor is not a matrix of floats, or `labels` does not have one
-    /// integer for each row. If another label is outside `0..c`, the op fails when it runs.
+    /// integer for each row. If a label other than -100 is outside `0..c`, the op fails when it
+    /// runs.
     pub fn cross_entropy(&self, labels: &Self) -> Result<Self, Error> {
         self.cross_entropy_with(labels, CrossEntropy::default())
     }
@@ -129,8 +131,8 @@ impl Tensor {
     /// # Errors
     /// Errors of [`Tensor::cross_entropy`], and [`Error::Op`] if the smoothing is not from 0 to 1.
     pub fn cross_entropy_with(&self, labels: &Self, with: CrossEntropy) -> Result<Self, Error> {
-        // Convert all logits to f32 at once. The op cannot run in pieces, because the mean over all
-        // rows is not a sum of the results of pieces.
+        // Convert all logits to f32 first. An op on bf16 could run in pieces, but cross entropy
+        // cannot, because the mean over all rows is not a sum of the results of pieces.
         Self::call1(with, &[&self.cast(FLOAT)?, labels])
     }
 }
@@ -259,11 +261,11 @@ impl Definition for CrossEntropyGrad {
         let dloss = of.wanted(0).then(|| of.input(2));
         let dloss_wanted = of.wanted(2);
         Gradient::of_first(move |g| {
-            // The gradient is `dloss` times the slope `(e^log_probs - t) / count`.
+            // The gradient of the logits is `dloss` times the slope `(e^log_probs - t) / count`.
             let slope = Tensor::call1(op, &[&log_probs, &labels, &log_probs.scalar(1.0)?])?;
             let of_log_probs = dloss.as_ref().map(|dloss| {
-                // Log-probabilities of -1e4 make `e^log_probs` 0, and the op returns `-t / count`.
-                // Subtracting this result from the slope gives `e^log_probs / count`.
+                // Call the op with log-probabilities of -1e4, so that `e^log_probs` is 0 and the
+                // result is `-t / count`. The slope minus `-t / count` is `e^log_probs / count`.
                 let none = log_probs.scalar(-1e4)?.broadcast(log_probs.shape())?;
                 let targets = Tensor::call1(op, &[&none, &labels, &log_probs.scalar(1.0)?])?;
                 slope.sub(&targets)?.mul(g)?.mul(dloss)

@@ -12,8 +12,8 @@ use crate::layout::{DType, Layout};
 
 pub(super) static FAMILY: Family = Family::new("softmax", include_str!("softmax.cu"));
 
-/// Kernels of a function. In the first kernel, lanes of a warp share a row. In the second kernel,
-/// the threads of a block share a row.
+/// Names of the two kernels of a function. In the first kernel, lanes of a warp share a row. In the
+/// second kernel, all threads of a block share a row.
 #[derive(Clone, Copy)]
 pub(super) struct Names([&'static str; 2]);
 
@@ -31,7 +31,7 @@ const LONG: usize = 8 * 1024;
 /// Largest number of blocks in a grid. If there are more rows, each block computes several rows.
 const MOST_BLOCKS: u64 = 1 << 20;
 
-/// `Rows` of `softmax.cu`.
+/// Rust form of the C++ struct `Rows` in `softmax.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Rows {
@@ -41,11 +41,11 @@ struct Rows {
     width: u32,
 }
 
-// SAFETY: `Rows` is `repr(C)` without padding, with the fields that `softmax.cu` declares.
+// SAFETY: `Rows` is `repr(C)` without padding, and has the fields that `softmax.cu` declares.
 unsafe impl Parameter for Rows {}
 
 impl Rows {
-    /// The rows of `x`, with the kernel and grid for them.
+    /// Describes the rows of `x`, and chooses the kernel and the grid for them.
     fn new(
         Names([lanes, block]): Names,
         x: &Layout,
@@ -74,8 +74,7 @@ pub(super) fn forward(gpu: &mut Gpu, names: Names, run: &Operands<'_>) -> Result
     let (out, from) = (gpu.first(&run.outputs[0]), gpu.first(x));
     let (rows, name, grid) = Rows::new(names, &x.layout, &[out, from]);
     // SAFETY: the parameters are those that the kernel declares, and the device has checked the
-    // operands. The kernel writes all elements of `y`, and reads the same number of elements of
-    // `x`.
+    // operands. The kernel writes all elements of `y`, and reads as many elements of `x`.
     unsafe { gpu.launch(FAMILY.kernel(name), grid, &[&out, &from, &rows]) }
 }
 
@@ -85,8 +84,8 @@ pub(super) fn gradient(gpu: &mut Gpu, names: Names, run: &Operands<'_>) -> Resul
     let (out, from, dy) = (gpu.first(&run.outputs[0]), gpu.first(y), gpu.first(dy));
     let (rows, name, grid) = Rows::new(names, &y.layout, &[out, from, dy]);
     // SAFETY: the parameters are those that the kernel declares, and the device has checked the
-    // operands. The kernel writes all elements of `dx`, and reads the same number of elements of
-    // `y` and of `dy`.
+    // operands. The kernel writes all elements of `dx`, and reads as many elements of `y` and of
+    // `dy`.
     unsafe { gpu.launch(FAMILY.kernel(name), grid, &[&out, &from, &rows, &dy]) }
 }
 
@@ -95,7 +94,7 @@ pub(super) fn workspace(logits: &Layout) -> u64 {
     (logits.shape()[0] * DType::F32.bytes()) as u64
 }
 
-/// `Targets` of `softmax.cu`.
+/// Rust form of the C++ struct `Targets` in `softmax.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Of {
@@ -185,8 +184,8 @@ pub(super) fn cross_entropy_grad(
     ];
     let (kernel, grid) = (FAMILY.counting("cross_entropy_grad", units), Grid::of_threads(units));
     // SAFETY: the parameters are those that the kernel declares, and the device has checked the
-    // operands. The kernel writes `units` of `width` elements of `dx`, and reads the same number of
-    // elements of `log_probs`. The kernel reads a label for each row, `dloss`, and the float that
+    // operands. The kernel writes `units` of `width` elements of `dx`, and reads as many elements
+    // of `log_probs`. The kernel reads a label for each row, `dloss`, and the float that
     // `count_labels` wrote to `count`.
     unsafe { gpu.launch(kernel, grid, &parameters) }
 }

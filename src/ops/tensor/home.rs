@@ -1,4 +1,4 @@
-//! Link from a tensor's handle to its runtime. The link does not keep the runtime alive.
+//! Link from a tensor's handle to the tensor's runtime. The link does not keep the runtime alive.
 
 use super::{Tensor, Tensors};
 use crate::command::{Ids, TensorId};
@@ -35,9 +35,9 @@ pub(crate) struct Home {
     number: u64,
     /// Handles that were dropped since the last command was sent.
     ///
-    /// Dropped handles are sent with the next command. Dropping a handle is therefore only a push
-    /// under an uncontended lock, and deletions keep their order among the commands. If the worker
-    /// is idle, dropping a handle wakes the worker.
+    /// The next command takes the dropped handles to the worker. Dropping a handle is therefore
+    /// only a push to a list, under a lock that is rarely contended, and deletions keep their order
+    /// among the commands. If the worker is idle, dropping a handle wakes the worker.
     dropped: Mutex<Dropped>,
     wake: Sender<()>,
     woken: Receiver<()>,
@@ -109,10 +109,11 @@ impl Home {
         std::mem::take(&mut dropped.ids)
     }
 
-    /// Takes, for the worker, the dropped handles that no command has taken. Also returns the
-    /// number of commands that were sent before.
+    /// Takes the dropped handles that no command has taken; only the worker calls this function.
+    /// Also returns the number of commands that were sent before.
     ///
-    /// If no handle was dropped, returns `None`, and the next dropped handle wakes the worker.
+    /// Returns `None` if no handle was dropped. After `None`, the next dropped handle wakes the
+    /// worker.
     pub fn take_or_sleep(&self) -> Option<(u64, Ids)> {
         let mut dropped = self.lock();
         if dropped.ids.is_empty() {

@@ -1,7 +1,7 @@
 //! Operators `+`, `-`, `*`, `/` and `-x`.
 //!
-//! The operators return a `Result`, as the methods do. The right operand may also be a `Result`, as
-//! in `a + b.relu()`.
+//! The operators return a `Result`, like the methods of tensors. The right operand may also be a
+//! `Result`, as in `a + b.relu()`.
 
 use super::Tensor;
 use crate::error::Error;

@@ -1,5 +1,5 @@
-//! Tests that fused ops have the same values, gradients, and gradients of gradients as compositions
-//! of plain ops.
+//! Tests that compare fused ops with compositions of plain ops: values, gradients, and gradients of
+//! gradients must be equal.
 
 use crate::autograd::Tape;
 use crate::layout::Dims;
@@ -12,7 +12,7 @@ type Function<'a> = &'a dyn Fn(&[Tensor]) -> Result<Tensor, Error>;
 /// Computes the result, the gradients of the result's sum of squares, and the gradients of the sum
 /// of the first gradients.
 ///
-/// The sums are weighted, because plain sums may cancel.
+/// The sums are weighted, because in plain sums, errors might cancel.
 fn orders(
     runtime: &Runtime,
     inputs: &[HostTensor],
@@ -145,7 +145,7 @@ fn cross_entropies(runtime: &Runtime) {
     }
 }
 
-/// Compares gradients that are fused ops with the gradient rules of composed ops.
+/// Compares gradients that fused ops compute with the gradients of composed ops.
 fn activations(runtime: &Runtime) {
     const ROOT: f32 = std::f32::consts::FRAC_1_SQRT_2;
     let shapes: [&[usize]; 1] = [&[500]];
@@ -252,8 +252,8 @@ fn sums_of_attention(runtime: &Runtime) {
     }
 }
 
-/// Steps of an LSTM, one after the other. Returns `y`, `c` and the gates of all steps, and the last
-/// `y` and `c`.
+/// Computes the steps of an LSTM by plain ops, one step after another. Returns `y`, `c` and the
+/// gates of all steps, and the last `y` and `c`.
 fn lstm_steps(x: &[Tensor]) -> Result<[Tensor; 5], Error> {
     let [sums, weight, bias] = [0, 1, 2].map(|i| &x[i]);
     let (mut h, mut c) = (x[3].clone(), x[4].clone());
@@ -282,7 +282,7 @@ fn recurrent_steps(runtime: &Runtime) {
             let inputs: Vec<&Tensor> = x.iter().collect();
             Tensor::apply(LstmSteps, &inputs)
         };
-        // Scale the inputs down, because gates of large sums are all nearly 0 or 1.
+        // Scale the inputs down, because large sums would make all gates nearly 0 or 1.
         let less = |x: &[Tensor]| -> Result<Vec<Tensor>, Error> {
             x.iter().map(|x| x.affine(1.0 / (h as f32).sqrt(), 0.0)).collect()
         };

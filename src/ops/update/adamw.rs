@@ -1,13 +1,13 @@
-/// `(param, exp_avg, exp_avg_sq, grad) -> (param, exp_avg, exp_avg_sq)`, all in place.
+/// `(param, exp_avg, exp_avg_sq, grad) -> (param, exp_avg, exp_avg_sq)`: updates a parameter and
+/// its averages in place.
 ///
-/// Let `m` be `exp_avg`, and `v` be `exp_avg_sq`. An update at step `t` first computes
-/// `p *= 1 - lr * weight_decay`, then `m = beta1 * m + (1 - beta1) * grad` and
-/// `v = beta2 * v + (1 - beta2) * grad^2`, and then
-/// `p -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)`. The
-/// method is from Loshchilov and Hutter, ICLR 2019; updates equal those of PyTorch's `AdamW`.
+/// Let `m` be `exp_avg`, and `v` be `exp_avg_sq`. An update at step `t` first computes `p *= 1 -
+/// lr * weight_decay`, then `m = beta1 * m + (1 - beta1) * grad` and `v = beta2 * v + (1 - beta2) *
+/// grad^2`, and then `p -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)`. The
+/// method is from Loshchilov and Hutter, ICLR 2019. Updates equal the updates of PyTorch's `AdamW`.
 ///
-/// One op may update several tensors. The inputs are first each parameter with its averages, and
-/// then all gradients.
+/// One op may update several tensors. The inputs then are each parameter with its averages,
+/// followed by all gradients.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -24,10 +24,10 @@ pub struct AdamW {
     /// Number added to the divisor.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub eps: f32,
-    /// Relative decrease of a parameter in an update, divided by the learning rate.
+    /// Weight decay: each update first shrinks a parameter by the factor `1 - lr * weight_decay`.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub weight_decay: f32,
-    /// Number of this update, counted from 1 for each parameter.
+    /// Number of the update, counted from 1 for each parameter.
     pub step: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Updates on the CPU, each in one pass over its operands.
+//! Updates of parameters on the CPU. Each update makes one pass over its operands.
 
 use super::{AdamW, Lion, SgdMomentum, adamw, lion};
 use crate::device::cpu::Operands;
@@ -6,10 +6,11 @@ use crate::device::cpu::split::{PIECE, pieces_of};
 use crate::device::cpu::wide::widest;
 use rayon::prelude::*;
 
-/// Number of elements below which the calling thread updates all tensors.
+/// Number of elements below which the calling thread updates all tensors, without other threads.
 const WORTH_SHARING: usize = 32 * 1024;
 
-/// Slices that are written for one parameter, and the gradient of this parameter.
+/// Work on one parameter: the slices to write (the parameter and its states), and the gradient of
+/// the parameter.
 type Task<'a, const N: usize> = ([&'a mut [f32]; N], &'a [f32]);
 
 /// Calls `update` with pieces of the slices that are written for a parameter, and of the

@@ -1,4 +1,5 @@
-//! Updates on a GPU, each in one pass over its operands. A launch updates at most [`MOST`] tensors.
+//! Updates of parameters on a GPU. Each update makes one pass over its operands. A launch updates
+//! at most [`MOST`] tensors.
 
 #![allow(unsafe_code)]
 
@@ -8,11 +9,11 @@ use crate::device::cuda::{Family, Gpu, Grid, Operands, Parameter, Ptr, THREADS};
 
 pub(super) static FAMILY: Family = Family::new("update", include_str!("update.cu"));
 
-/// `MOST` of `update.cu`. Largest number of tensors whose addresses fit in the 4 KiB that a
-/// kernel's parameters may have.
+/// Value of `MOST` in `update.cu`: the largest number of tensors whose addresses fit in the 4 KiB
+/// that a kernel's parameters may have.
 const MOST: usize = 64;
 
-/// `Tensor` of `update.cu`.
+/// Rust form of the C++ struct `Tensor` in `update.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Tensor {
@@ -20,11 +21,11 @@ struct Tensor {
     written: [Ptr; 3],
     grad: Ptr,
     count: u64,
-    /// Index of the first block that updates this tensor.
+    /// Index of the first thread block that updates the tensor.
     first_block: u64,
 }
 
-/// `Tensors` of `update.cu`.
+/// Rust form of the C++ struct `Tensors` in `update.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Tensors {
@@ -32,7 +33,7 @@ struct Tensors {
     count: u64,
 }
 
-/// `Momentum` of `update.cu`.
+/// Rust form of the C++ struct `Momentum` in `update.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Momentum {
@@ -42,13 +43,13 @@ struct Momentum {
     nesterov: u32,
 }
 
-// SAFETY: `Tensors` is `repr(C)` without padding, with the fields that `update.cu` declares.
+// SAFETY: `Tensors` is `repr(C)` without padding, and has the fields that `update.cu` declares.
 unsafe impl Parameter for Tensors {}
-// SAFETY: `Momentum` is `repr(C)` without padding, with the fields that `update.cu` declares.
+// SAFETY: `Momentum` is `repr(C)` without padding, and has the fields that `update.cu` declares.
 unsafe impl Parameter for Momentum {}
-// SAFETY: `Step` is `repr(C)` without padding, with the fields of `AdamW` in `update.cu`.
+// SAFETY: `Step` is `repr(C)` without padding, and has the fields of `AdamW` in `update.cu`.
 unsafe impl Parameter for adamw::Step {}
-// SAFETY: `Step` is `repr(C)` without padding, with the fields of `Lion` in `update.cu`.
+// SAFETY: `Step` is `repr(C)` without padding, and has the fields of `Lion` in `update.cu`.
 unsafe impl Parameter for lion::Step {}
 
 /// Runs a kernel whose parameters are `Tensors` and `step`. The kernel writes `N` tensors for each

@@ -1,10 +1,10 @@
 use super::adamw::decimal;
 
-/// `(param, exp_avg, grad) -> (param, exp_avg)`, both in place.
+/// `(param, exp_avg, grad) -> (param, exp_avg)`: updates a parameter and its average in place.
 ///
 /// Let `m` be `exp_avg`. An update first computes `p *= 1 - lr * weight_decay`, then `p -= lr *
-/// sign(beta1 * m + (1 - beta1) * grad)`, and then `m = beta2 * m + (1 - beta2) * grad`. Chen et
-/// al., "Symbolic Discovery of Optimization Algorithms", NeurIPS 2023.
+/// sign(beta1 * m + (1 - beta1) * grad)`, and then `m = beta2 * m + (1 - beta2) * grad`. The method
+/// is from Chen et al., "Symbolic Discovery of Optimization Algorithms", NeurIPS 2023.
 ///
 /// One op may update several tensors: `(param, exp_avg, param, exp_avg, .., grad, grad, ..)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -18,10 +18,10 @@ pub struct Lion {
     /// beta1`.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub beta1: f32,
-    /// Factor of the old value in the average.
+    /// Factor of the old value in the average of gradients.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub beta2: f32,
-    /// Relative decrease of a parameter in an update, divided by the learning rate.
+    /// Weight decay: each update first shrinks a parameter by the factor `1 - lr * weight_decay`.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub weight_decay: f32,
 }

@@ -1,8 +1,8 @@
-/// `(param, velocity, grad) -> (param, velocity)`, both in place.
+/// `(param, velocity, grad) -> (param, velocity)`: updates a parameter and its velocity in place.
 ///
 /// An update is `v = momentum * v + grad + weight_decay * p`, followed by `p -= lr * v`. With
 /// Nesterov momentum, the second formula is `p -= lr * (grad + weight_decay * p + momentum * v)`.
-/// Updates equal those of PyTorch's `SGD`.
+/// Updates equal the updates of PyTorch's `SGD`.
 ///
 /// One op may update several tensors: `(param, velocity, param, velocity, .., grad, grad, ..)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -12,10 +12,10 @@ pub struct SgdMomentum {
     /// Learning rate.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub lr: f32,
-    /// Factor of the old velocity.
+    /// Factor of the old velocity in the new velocity.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub momentum: f32,
-    /// Factor of the parameter in the gradient of the L2 penalty.
+    /// Factor of the L2 penalty: `weight_decay` times the parameter is added to the gradient.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub weight_decay: f32,
     /// Whether to use Nesterov momentum.

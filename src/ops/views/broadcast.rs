@@ -13,7 +13,7 @@ use crate::ops::{Tensor, dims};
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Broadcast {
-    /// New shape.
+    /// Shape of the view.
     pub shape: Dims,
 }
 

@@ -35,7 +35,7 @@ impl Tensor {
     }
 
     /// A view with the last two dimensions swapped. If this tensor has fewer than two dimensions,
-    /// the view has the same layout.
+    /// the view has the layout of this tensor.
     ///
     /// ```
     /// # use remat::prelude::*;

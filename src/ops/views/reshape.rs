@@ -7,18 +7,18 @@ use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::{Tensor, dims};
 
-/// `(x) -> (view)`: the same elements in the same order with another shape. `x` must be contiguous,
-/// and may have any dtype.
+/// `(x) -> (view)`: the elements of `x`, in unchanged order, with another shape. `x` must be
+/// contiguous, and may have any dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Reshape {
-    /// New shape.
+    /// Shape of the view.
     pub shape: Dims,
 }
 
 impl Tensor {
-    /// A tensor of the same elements with another shape.
+    /// Returns a tensor of the elements of this tensor, in unchanged order, with another shape.
     ///
     /// If this tensor is contiguous, the result is a view of it. Otherwise, the result is a view of
     /// a packed copy.

@@ -50,7 +50,7 @@ impl Tensor {
         let end = match range.end_bound() {
             Bound::Included(&last) => last.saturating_add(1),
             Bound::Excluded(&end) => end,
-            // If the tensor does not have the axis, `Slice` returns an error below.
+            // If the tensor does not have the axis, use any value: `Slice` returns an error below.
             Bound::Unbounded => self.shape().get(axis).copied().unwrap_or(start),
         };
         let len = end.checked_sub(start).ok_or_else(|| {
@@ -73,7 +73,7 @@ impl Definition for Slice {
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
         let (x, Self { axis, start, len }) = (&inputs[0], *self);
         axis_of(x, "x", axis)?;
-        // Check for overflow, because `infer` may be called with layouts of arbitrary strides.
+        // Use checked arithmetic, because `infer` may be called with layouts of arbitrary strides.
         let view = start
             .checked_mul(x.strides()[axis])
             .and_then(|distance| distance.checked_add(x.offset()))

@@ -11,8 +11,9 @@ use crate::ops::gradient::{Gradient, Recorded};
 /// If the axis has no entries, the result is one part without entries. `x` may have any strides and
 /// any dtype.
 ///
-/// The gradient concatenates the gradients of all parts once. If the parts were made by
-/// [`Slice`](super::Slice), each gradient would be padded to the size of `x`, and then added.
+/// The gradient concatenates the gradients of all parts once. Parts made by [`Slice`](super::Slice)
+/// would be slower: the gradient of each part would be padded to the size of `x`, and the padded
+/// gradients would be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -57,7 +58,8 @@ impl Definition for Split {
         }
         let mut start = 0usize;
         let view = |len: usize| {
-            // Check for overflow, because `infer` may be called with layouts of arbitrary strides.
+            // Use checked arithmetic, because `infer` may be called with layouts of arbitrary
+            // strides.
             let layout = start
                 .checked_mul(x.strides()[axis])
                 .and_then(|distance| distance.checked_add(x.offset()))
@@ -88,11 +90,11 @@ impl Definition for Split {
     }
 }
 
-/// Concatenates the gradients of parts of these sizes. A gradient that is `None` is zero. At least
-/// one gradient is `Some`.
+/// Concatenates the gradients `dys` of parts that have the sizes `sizes`. A gradient that is `None`
+/// is zero. At least one gradient is `Some`.
 fn joined(dys: &[Option<Tensor>], sizes: &[usize], axis: usize) -> Result<Tensor, Error> {
     let mut parts: Vec<Tensor> = Vec::with_capacity(dys.len());
-    // Number of entries of missing gradients since the last gradient that is `Some`.
+    // Number of entries of the parts without a gradient that follow the last part with a gradient.
     let mut zeros = 0;
     for (dy, size) in dys.iter().zip(sizes) {
         match dy {

@@ -6,7 +6,8 @@ use super::wide::{exp2, log2};
 pub fn pow(x: f32, y: f32) -> f32 {
     let (x, y) = (f64::from(x), f64::from(y));
     let log = log2(x.abs());
-    // If `|x| = 1`, every power is 1, also for infinite exponents.
+    // If `|x| = 1`, the absolute value of every power is 1, even for an infinite exponent, for
+    // which `y * log` would be NaN.
     let p = exp2(if log == 0.0 { 0.0 } else { y * log });
     let is_integer = y.trunc() == y;
     let is_odd = is_integer && (0.5 * y).trunc() != 0.5 * y;

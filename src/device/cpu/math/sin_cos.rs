@@ -35,9 +35,9 @@ const fn digits(from: usize, count: usize) -> u64 {
 /// two bits of the returned integer are `q` modulo 4.
 ///
 /// `x = m 2^e` with `e >= 0`, where `m` has at most 24 binary digits. The product of `m` with the
-/// first 29 digits is therefore exact, and the remainder after subtracting the quarter turns is
-/// exact as well. The angle has an error of at most 2^-60. No float except 0 is that near to a
-/// multiple of a quarter turn.
+/// first 29 digits is therefore exact. The remainder after the subtraction of whole quarter turns
+/// is exact as well. The angle has an error of at most 2^-60. An error of 2^-60 is small enough,
+/// because no float except 0 is so near to a multiple of a quarter turn.
 #[inline(always)]
 fn quarters(x: f32) -> (u64, f64) {
     let exponent = (x.to_bits() >> 23 & 255) as i32;

@@ -1,7 +1,8 @@
-//! Powers of two and logarithms in double precision, for results that are rounded to f32. Relative
-//! errors are below 1e-10.
+//! Powers of two and logarithms in double precision, with relative errors below 1e-10. Callers
+//! round their results to f32.
 
-/// `x + ROUND` has the integer nearest to `x` in its low bits.
+/// Number that rounds to an integer when it is added: the low bits of `x + ROUND` are the integer
+/// nearest to `x`.
 pub(super) const ROUND: f64 = 6_755_399_441_055_744.0;
 
 /// `2^x`; NaN stays NaN.
@@ -53,7 +54,8 @@ pub(super) fn log2(x: f64) -> f64 {
     for factor in [1.0 / 13.0, 1.0 / 11.0, 1.0 / 9.0, 1.0 / 7.0, 0.2, 1.0 / 3.0, 1.0] {
         p = p * z + factor;
     }
-    // `e` fits in 32 bits, and every vector instruction set can convert 32-bit integers to floats.
+    // Convert `e` to 32 bits first, because every vector instruction set can convert 32-bit
+    // integers to floats.
     let log = f64::from(e as i32) + p * s * (2.0 * std::f64::consts::LOG2_E);
     let log = if x == 0.0 { f64::NEG_INFINITY } else { log };
     if x < f64::INFINITY { log } else { x }

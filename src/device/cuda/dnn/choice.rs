@@ -1,5 +1,5 @@
-//! Choice of cuDNN's algorithm for a shape. The choice never depends on measured times. Times vary
-//! from run to run, so the algorithm and the bits would also vary.
+//! Choice of cuDNN's algorithm for a shape. The choice never depends on measured times: times vary
+//! from run to run, so the algorithm and the bits would vary, too.
 
 use crate::device::conv_shape::Kind;
 use std::ffi::c_int;
@@ -8,9 +8,9 @@ use std::ffi::c_int;
 /// `tensors` bytes together.
 ///
 /// The cap is twice `tensors`, and at most 256 MiB. Algorithms on tensor cores need a copy of all
-/// three tensors in another layout, and the same number of bytes again. Algorithms that enlarge the
-/// tensors, such as FFTs, are excluded. Their workspace would determine the peak of a step, and
-/// therefore the smallest possible budget. The cap is not tuned on a GPU.
+/// three tensors in another layout, and as many bytes again. The cap excludes algorithms that
+/// enlarge the tensors, such as FFTs: the workspace of these algorithms would determine the peak of
+/// a step, and therefore the smallest possible budget. The cap was not tuned on a GPU.
 pub(super) fn workspace_cap(tensors: usize) -> usize {
     tensors.saturating_mul(2).min(256 << 20)
 }
@@ -39,9 +39,9 @@ impl Math {
         match (number, tf32) {
             (0, true) => Some(Self::Default),
             (1, true) => Some(Self::TensorOp),
-            // The options exclude TF32. Devices without TF32 offer the default mode, which is f32
-            // on these devices. The algorithm's workspace is then queried with f32 only, and the
-            // algorithm is used only if this query succeeds.
+            // The options exclude TF32. On devices without TF32, cuDNN offers the default mode,
+            // which means f32 there. The caller then queries the algorithm's workspace for f32
+            // only, and uses the algorithm only if the query succeeds.
             (0, false) | (3, _) => Some(Self::Fma),
             // Mode 2 rounds to f16.
             _ => None,
@@ -50,8 +50,8 @@ impl Math {
 }
 
 /// cuDNN's description of an algorithm: `cudnnConvolution{Fwd,BwdData,BwdFilter}AlgoPerf_t`. The
-/// three types differ only in the enum of `algorithm`. Fields are plain numbers, because a newer
-/// cuDNN may return numbers that the enums lack.
+/// three types differ only in the enum of `algorithm`. The fields are plain numbers instead of
+/// enums, because a newer cuDNN may return numbers that the enums lack.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(super) struct Offer {
@@ -78,24 +78,24 @@ pub(super) struct Candidate {
 }
 
 /// Whether a status of cuDNN 9 means that the request is invalid or not supported, so that cuDNN
-/// always returns the same status. Other statuses may be caused by too little memory, or by another
-/// temporary state.
+/// would return the status for every repetition of the request. Other statuses may come from too
+/// little memory, or from another temporary state.
 pub(super) const fn is_lasting(status: u32) -> bool {
     matches!(status, 2000..=3999)
 }
 
 /// Whether an algorithm adds in an order that may vary from run to run, according to cuDNN's
-/// documentation. cuDNN's offer of such an algorithm may still claim that every run gives the same
-/// bits.
+/// documentation. cuDNN may nevertheless offer the algorithm as deterministic.
 const fn adds_in_any_order(kind: Kind, algorithm: u32) -> bool {
     matches!((kind, algorithm), (Kind::GradInput, 0) | (Kind::GradWeight, 0 | 3))
 }
 
-/// Offers that work, are deterministic, and have the wanted precision, in cuDNN's order.
+/// Returns the offered algorithms that work, are deterministic, and have the wanted precision, in
+/// cuDNN's order.
 ///
 /// # Errors
-/// The status of an offer that fails now but may work later. If this offer were ignored now, a
-/// later run could use the offer and give other bits.
+/// The status of an offer that fails now but may work later. If the function ignored the offer now,
+/// a later run could use the offer, and give other bits.
 pub(super) fn candidates(kind: Kind, offers: &[Offer], tf32: bool) -> Result<Vec<Candidate>, u32> {
     let mut found = Vec::new();
     for &Offer { algorithm, status, bytes, determinism, math, .. } in offers {
@@ -190,7 +190,7 @@ mod tests {
             let found = found.map(|found| found.iter().map(|found| found.algorithm).collect());
             assert_eq!(found, if lasting { Ok(vec![1]) } else { Err(status) });
         }
-        // An offer that must not be used may fail with any status.
+        // The status of an offer that must not be used has no effect.
         assert_eq!(
             candidates(Kind::GradInput, &offers(4000), false).map(|found| found.len()),
             Ok(1)

@@ -58,7 +58,7 @@ pub(super) fn supported<T>(found: Result<T, Failure>) -> Result<Option<T>, Devic
     }
 }
 
-/// Descriptors of a convolution's tensors, and of the convolution.
+/// cuDNN's descriptors of a convolution and of its tensors.
 pub(super) struct Descriptors {
     pub x: sys::cudnnTensorDescriptor_t,
     pub weight: sys::cudnnFilterDescriptor_t,
@@ -70,7 +70,7 @@ impl Descriptors {
     /// Describes a convolution.
     ///
     /// # Errors
-    /// If cuDNN does not accept these sizes, or has too little memory.
+    /// If cuDNN does not accept the sizes of the convolution, or has too little memory.
     pub(super) fn new(shape: &ConvShape) -> Result<Self, Failure> {
         let ConvShape { n, c_in, h, w, c_out, kh, kw, stride, padding, dilation, groups } = *shape;
         let [n, c_in, h, w] = ints([n, c_in, h, w])?;
@@ -78,7 +78,8 @@ impl Descriptors {
         let [h_out, w_out] = ints([shape.h_out(), shape.w_out()])?;
         let [[down, right], [above, left]] = [ints(stride)?, ints(padding)?];
         let [rows_apart, columns_apart] = ints(dilation)?;
-        // Dropping `made` destroys the descriptors that were made before an error.
+        // If an error occurs below, dropping `made` destroys the descriptors that were made before
+        // the error.
         let mut made = Self { x: null_mut(), weight: null_mut(), y: null_mut(), conv: null_mut() };
         // SAFETY: cuDNN writes each descriptor to a field of `made`, which outlives the calls. Each
         // descriptor is set only after `check` has confirmed that cuDNN made it.
@@ -168,7 +169,7 @@ pub(super) fn check(what: impl fmt::Display, status: sys::cudnnStatus_t) -> Resu
     if number == 0 {
         return Ok(());
     }
-    // cuDNN returns the text, because a newer cuDNN may have more statuses than the enum. SAFETY:
+    // Ask cuDNN for the text, because a newer cuDNN may have more statuses than the enum. SAFETY:
     // the function accepts any number, and returns a text that lives as long as the library.
     let text = unsafe { sys::cudnnGetErrorString(status) };
     let text = if text.is_null() {

@@ -1,16 +1,16 @@
-//! Computes two sums over runs of floats at once.
+//! Computes two sums at once over runs of floats (contiguous elements).
 
 use super::Sums;
 use crate::device::cpu::wide::widest;
 
 const LANES: usize = 16;
-/// Number of terms that a lane adds in f32 before its sum is added to an f64. The number is small,
-/// so that the f32 sum has only a few roundings. The number is large enough to make the conversion
-/// to f64 cheap.
+/// Number of terms that a SIMD lane adds in f32 before its sum is added to an f64. The number is
+/// small, so that the f32 sum has few rounding errors. The number is also so large that the
+/// conversions to f64 take little time.
 const ROUNDS: usize = 32;
 
 /// Adds terms in f32 lanes, and adds the lanes to f64 sums every [`ROUNDS`] rounds. The order of
-/// additions depends on the lengths of the runs alone.
+/// the additions depends only on the lengths of the runs.
 #[derive(Default)]
 pub(super) struct Adder {
     lanes: [[f32; LANES]; 2],

@@ -1,10 +1,11 @@
-//! The forward pass and the gradient of the input. Both slide a kernel over padded images.
+//! Computes the forward pass and the gradient of the input, each by sliding a kernel over padded
+//! images.
 //!
 //! The gradient of the input slides the kernel over `dy`. The kernel is rotated by 180 degrees, and
-//! its input and output channels are swapped. With a stride, neighbouring input rows depend on
-//! different kernel rows. The gradient is therefore split into phases. The input rows of a phase
-//! are a stride apart and depend on the same kernel rows. Each phase is a convolution with stride
-//! 1:
+//! its input and output channels are swapped. If the stride is above 1, neighbouring input rows
+//! depend on different kernel rows. The gradient is therefore split into phases: a phase consists
+//! of input rows that are a stride apart, and that all depend on the same kernel rows. Each phase
+//! is a convolution with stride 1:
 //!
 //! ```text
 //! stride 2, padding 1, kernel rows 0 1 2:     input row 0 1 2 3 4 5
@@ -13,9 +14,10 @@
 //!   phase 1, kernel rows 2 and 0:  dx[2q + 1] = dy[q] * w[2] + dy[q + 1] * w[0]
 //! ```
 //!
-//! All phases read the same packed strip of `dy`.
+//! All phases share one packed strip of `dy`.
 //!
-//! With groups, each group of each image is treated as an image, with the weights of its group.
+//! If the channels are divided into groups, each group of channels of an image is treated as an
+//! image of its own, with the weights of the group.
 
 use bytemuck::cast_slice_mut;
 use rayon::prelude::*;
@@ -26,33 +28,36 @@ use super::turned::{Phase, Turned};
 use super::windows::{ALIGN, SLACK, Windows, align, aligned, scratch_share};
 use crate::device::conv_shape::ConvShape;
 
-/// Largest size of a packed strip, in floats. The strip and its outputs should stay in the level-2
-/// cache.
+/// Largest size of a packed strip of an image, in floats. A strip and the outputs computed from it
+/// should stay in the level-2 cache.
 const STRIP_FLOATS: usize = 64 * 1024;
 
 /// Largest number of tasks, each with its own scratch memory. The number is constant, because
 /// results must not depend on the number of threads.
 const TASKS: usize = 8;
 
-/// Set of outputs that depend on the same kernel elements.
+/// Set of outputs that all depend on the same kernel elements: a phase of the rows and a phase of
+/// the columns.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     /// Phase of the rows, and phase of the columns.
     phase: [Phase; 2],
 }
 
-/// A convolution of each image of a batch. Each output is a sum over a window of the source.
+/// Plan to convolve each image of a batch, called the source. Each output is a sum over a window of
+/// the source.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Correlation {
-    /// Number of images, where each group of channels of an image counts as an image.
+    /// Number of images times number of groups, because each group of channels is treated as an
+    /// image of its own.
     images: usize,
-    /// Number of groups of channels. Consecutive images use the weights of consecutive groups.
+    /// Number of groups of channels. Image `i` uses the weights of group `i % groups`.
     groups: usize,
-    /// Windows of a source image that the parts read.
+    /// Windows of a source image that all parts read.
     windows: Windows,
     /// Numbers of channels, rows and columns of the destination.
     to: [usize; 3],
-    /// Distance between neighbouring outputs of a part.
+    /// Distance between neighbouring outputs of a part, in rows and columns.
     to_step: [usize; 2],
     /// Phases of rows and of columns. Each pair of phases is a part.
     phases: [Phases; 2],
@@ -66,7 +71,7 @@ fn strip_floats(images: usize, windows: &Windows) -> usize {
 }
 
 impl Correlation {
-    /// Plan of the forward pass, for a shape that is not empty.
+    /// Plan of the forward pass. `shape` is not empty.
     pub fn forward(shape: &ConvShape) -> Self {
         let (images, groups, shape) = (shape.n * shape.groups, shape.groups, &shape.one_group());
         let windows = Windows {
@@ -91,7 +96,7 @@ impl Correlation {
         }
     }
 
-    /// Plan of the gradient of the input, for a shape that is not empty.
+    /// Plan of the gradient of the input. `shape` is not empty.
     pub fn grad_input(shape: &ConvShape) -> Self {
         let (images, groups, shape) = (shape.n * shape.groups, shape.groups, &shape.one_group());
         let of = |i: usize, len, kernel| {
@@ -120,9 +125,9 @@ impl Correlation {
         }
     }
 
-    /// Number of destination channels per task: all channels, unless there are few images. Each
-    /// task packs its whole image, and the time for packing is small only compared to the work for
-    /// many channels.
+    /// Number of destination channels per task: all channels, unless there are fewer images than
+    /// tasks. A task computes many channels, because each task packs its whole image, and the time
+    /// for packing should be small compared with the time for computing.
     fn group(&self) -> usize {
         let groups = (TASKS / self.images).clamp(1, self.to[0].div_ceil(2 * MAX_TILE_ROWS));
         self.to[0].div_ceil(groups).next_multiple_of(MAX_TILE_ROWS)
@@ -132,15 +137,14 @@ impl Correlation {
         self.images.div_ceil(TASKS)
     }
 
-    /// All parts. Each output either belongs to one part, or depends on no kernel element and is
-    /// zero.
+    /// All parts. An output that belongs to no part depends on no kernel element, and is zero.
     fn parts(&self) -> impl Iterator<Item = Part> {
         let [rows, columns] = self.phases;
         rows.each()
             .flat_map(move |row| columns.each().map(move |column| Part { phase: [row, column] }))
     }
 
-    /// Sum of the [`depth`](Self::depth) of all parts.
+    /// Sum of [`depth`](Self::depth) over all parts.
     fn depths(&self) -> usize {
         let [rows, columns] = self.phases.map(Phases::taps);
         self.windows.channels.saturating_mul(rows).saturating_mul(columns)
@@ -156,8 +160,9 @@ impl Correlation {
         self.to[0].next_multiple_of(MAX_TILE_ROWS)
     }
 
-    /// Whether the inner loop writes outputs in the order in which they are stored. If not, the
-    /// inner loop writes outputs to a buffer, the stage, from which they are copied.
+    /// Whether the inner loop writes outputs directly to their places. If not, the inner loop
+    /// writes the outputs to a buffer called the stage, from which the outputs are copied to their
+    /// places.
     fn is_direct(&self) -> bool {
         self.to_step == [1, 1]
     }
@@ -179,7 +184,7 @@ impl Correlation {
         tasks.saturating_mul(self.scratch_len()).saturating_add(weights).saturating_add(ALIGN)
     }
 
-    /// Computes `to`. No operand is empty.
+    /// Computes the result `to` from the images `from`. No operand is empty.
     pub fn run(
         &self,
         level: Level,
@@ -254,7 +259,8 @@ impl Correlation {
         }
     }
 
-    /// Packs the weights of `rows` destination channels from `channel` on, one tap after another.
+    /// Packs the weights of `rows` destination channels from `channel` on, one tap (kernel element)
+    /// after another.
     fn pack_tile(
         &self,
         part: &Part,
@@ -295,7 +301,8 @@ impl Correlation {
         let plane = self.to[1] * self.to[2];
         let tile_rows = level.tile_rows(self.to[0]);
         if !self.phases.iter().all(Phases::cover_all) {
-            // Set all outputs to zero, because some outputs depend on no kernel element.
+            // Set all outputs to zero first, because no part computes the outputs that depend on no
+            // kernel element.
             to.fill(0.0);
         }
         let (packed, stage) = scratch.split_at_mut(windows.packed_len() + SLACK);
@@ -351,7 +358,7 @@ impl Correlation {
     }
 }
 
-/// Phases of one dimension.
+/// Phases of the outputs along one dimension.
 #[derive(Clone, Copy, Debug)]
 enum Phases {
     /// One phase with the whole kernel: the number of taps (kernel elements), the source coordinate

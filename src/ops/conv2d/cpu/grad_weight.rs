@@ -8,17 +8,17 @@ use super::simd::{Dots, Level};
 use super::windows::{ALIGN, Windows, align, aligned, scratch_share};
 use crate::device::conv_shape::ConvShape;
 
-/// Largest size of the packed inputs in use, in floats. The packed inputs, and about the same
-/// number of floats of `dy`, should stay in the level-2 cache.
+/// Largest size of the packed inputs that a task uses at a time, in floats. The packed inputs, and
+/// about as many floats of `dy`, should stay in the level-2 cache.
 const BLOCK_FLOATS: usize = 64 * 1024;
 
-/// Number of products that are summed in registers before the sum is added to the result. The
-/// number is large enough that the time of this addition is small.
+/// Number of products that are summed in registers before the sum is added to the result in memory.
+/// The number is so large that the additions to memory take little time.
 const POSITIONS: usize = 1024;
 
 /// Largest number of output positions of small images that are packed together. With four times as
-/// many positions, all layers of ResNet-20 together would be 3 % faster. The workspace would then
-/// be twice as large as the input, and the workspace counts against the budget.
+/// many positions, all layers of ResNet-20 together would be 3 % faster. However, the workspace
+/// would be twice as large as the input, and the workspace counts against the budget.
 const GROUP_POSITIONS: usize = 256;
 
 /// Largest number of floats in the partial sums of all chunks except the first.
@@ -28,8 +28,8 @@ const PARTIAL_FLOATS: usize = 512 * 1024;
 /// results must not depend on the number of threads.
 const TASKS: usize = 8;
 
-/// Plan of the work of one group of channels. The batch is split into chunks, each with its own
-/// partial sum. The input channels are split into blocks.
+/// Plan of the work for one group of channels. The batch is split into chunks of images, each with
+/// its own partial sum. The input channels are split into blocks.
 ///
 /// ```text
 ///             channels 0..16    16..32    32..48
@@ -39,7 +39,8 @@ const TASKS: usize = 8;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WeightGradient {
     groups: usize,
-    /// Number of groups that are computed at the same time, each with its own workspace.
+    /// Number of groups of channels that are computed at the same time, each with its own
+    /// workspace.
     lanes: usize,
     images: usize,
     /// Number of input channels of a group of channels.
@@ -49,14 +50,14 @@ pub(super) struct WeightGradient {
     windows: Windows,
     /// Number of images in a chunk.
     chunk: usize,
-    /// Number of images that are packed together.
+    /// Number of images of a chunk that are packed together.
     group: usize,
     blocks: usize,
     blocks_per_task: usize,
 }
 
 impl WeightGradient {
-    /// Plan for a shape that is not empty.
+    /// Makes the plan. `shape` is not empty.
     pub fn new(shape: &ConvShape) -> Self {
         let groups = shape.groups;
         let lanes = groups.min(TASKS);
@@ -118,21 +119,22 @@ impl WeightGradient {
         self.blocks.div_ceil(self.blocks_per_task)
     }
 
-    /// Number of scratch floats for all tasks of a group, and for the group's partial sums.
+    /// Number of scratch floats for all tasks of a group of channels, and for the group's partial
+    /// sums.
     fn lane_len(&self) -> usize {
         let tasks = self.chunks() * self.tasks_per_chunk();
         let partials = self.block_len().saturating_mul(self.chunks() * self.blocks);
         self.scratch_len().saturating_mul(tasks).saturating_add(align(partials))
     }
 
-    /// Number of scratch floats for all groups that are computed at the same time, and for window
-    /// offsets.
+    /// Number of scratch floats for all groups of channels that are computed at the same time, and
+    /// for window offsets.
     pub fn workspace_len(&self) -> usize {
         let lanes = self.lane_len().saturating_mul(self.lanes);
         lanes.saturating_add(ALIGN + self.windows.depth())
     }
 
-    /// Computes all of `dw`. No operand is empty.
+    /// Computes the whole gradient `dw` of the weight. No operand is empty.
     pub fn run(&self, level: Level, x: &[f32], dy: &[f32], dw: &mut [f32], workspace: &mut [f32]) {
         let workspace = aligned(workspace, self.workspace_len());
         let (lanes, offsets) = workspace.split_at_mut(self.lanes * self.lane_len());
@@ -150,7 +152,7 @@ impl WeightGradient {
         });
     }
 
-    /// Computes the weights of one group.
+    /// Computes the gradient of the weights of one group of channels.
     #[expect(clippy::too_many_arguments, reason = "the operands of a group")]
     fn run_group(
         &self,
@@ -199,9 +201,9 @@ impl WeightGradient {
         self.add_chunks(partials, dw);
     }
 
-    /// Computes blocks of channels, starting at `first_block`. The length of `sums` gives the
-    /// number of blocks. The sums are over the first `images` images of `x` and `dy`, which are the
-    /// images of one chunk.
+    /// Computes the sums of one task: blocks of channels, starting at `first_block`. The length of
+    /// `sums` gives the number of blocks. The sums are over the images of one chunk, which are the
+    /// first `images` images of `x` and `dy`.
     #[expect(clippy::too_many_arguments, reason = "the operands of one task")]
     fn run_task(
         &self,

@@ -11,15 +11,15 @@ mod neon;
 mod portable;
 
 /// Largest number of rows in a tile. The number of rows of packed weights is padded to a multiple
-/// of this number, so that packed weights have the same size for every instruction set.
+/// of `MAX_TILE_ROWS`, so that the size of packed weights does not depend on the instruction set.
 pub(super) const MAX_TILE_ROWS: usize = 8;
 
-/// A product `y[i][p] = sum over taps t of a[i][t] * x[offsets[t] + p]`. It is a matrix product
-/// whose right-hand side has windows of one buffer as rows. The windows may overlap.
+/// A product `y[i][p] = sum over taps t of a[i][t] * x[offsets[t] + p]`. The rows of the right-hand
+/// side are windows of one buffer, which may overlap.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Product<'a> {
-    /// Left-hand side, in tiles of `tile_rows` rows. Within a tile, the elements of each tap are
-    /// contiguous. The last tile is padded with zeros.
+    /// Left-hand side, stored in tiles of `tile_rows` rows. Within a tile, the elements of each tap
+    /// (column) are contiguous. The last tile is padded with zeros.
     pub a: &'a [f32],
     /// Number of rows of a tile, as returned by [`Level::tile_rows`].
     pub tile_rows: usize,
@@ -30,7 +30,7 @@ pub(super) struct Product<'a> {
     pub x: &'a [f32],
     /// Length of each window.
     pub positions: usize,
-    /// Distance between output rows. The last row need not have elements after its positions.
+    /// Distance between output rows. The last row needs only `positions` elements.
     pub y_stride: usize,
 }
 
@@ -54,7 +54,8 @@ pub(super) struct Dots<'a> {
 }
 
 impl Dots<'_> {
-    /// Number of scratch floats for a few rows of `dy`, enough for every instruction set.
+    /// Number of scratch floats for a packed tile of rows of `dy`. The number is large enough for
+    /// every instruction set.
     pub const fn tile_len(images: usize, positions: usize) -> usize {
         const MAX_LANES: usize = 16;
         const MAX_ROWS: usize = 4;
@@ -63,15 +64,15 @@ impl Dots<'_> {
 }
 
 /// A product `c[i][j] = factor * (sum over l of a[i][l] * b[l][j])`. The product overwrites `c`, or
-/// is added to `c`. Meant for small matrices that fit in the cache.
+/// is added to `c`. The method is meant for small matrices that fit in the cache.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::ops) struct Matrices<'a> {
-    /// Number of rows of `a` and `c`; number of columns of `a` and rows of `b`, at least 1; number
-    /// of columns of `b` and `c`.
+    /// Three sizes: the number of rows of `a` and `c`; the number of columns of `a`, which is the
+    /// number of rows of `b` and at least 1; and the number of columns of `b` and `c`.
     pub sizes: [usize; 3],
     pub a: &'a [f32],
     /// Distance between rows of `a`, and distance between columns of `a`. Products are fastest if
-    /// either distance is 1.
+    /// one of the two distances is 1.
     pub a_strides: [usize; 2],
     /// Right-hand side, whose rows have [`padded`] columns.
     pub b: &'a [f32],
@@ -84,8 +85,8 @@ pub(in crate::ops) struct Matrices<'a> {
     pub add: bool,
 }
 
-/// Padded number of columns of [`Matrices::b`], the same for all instruction sets. The contents of
-/// the padding do not affect results.
+/// Padded number of columns of [`Matrices::b`]. The padded number does not depend on the
+/// instruction set. The contents of the padding do not affect results.
 pub(in crate::ops) const fn padded(columns: usize) -> usize {
     const MAX_LANES: usize = 16;
     columns.next_multiple_of(MAX_LANES)
@@ -93,8 +94,8 @@ pub(in crate::ops) const fn padded(columns: usize) -> usize {
 
 /// An instruction set that this processor has.
 ///
-/// The results of two levels may differ in their last bits. On one machine, [`Level::detect`]
-/// always returns the same level.
+/// Results computed with two levels may differ in their last bits. On one machine,
+/// [`Level::detect`] always returns the same level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::ops) struct Level(Isa);
 
@@ -141,8 +142,8 @@ impl Level {
         match self.0 {
             // A depthwise convolution has one row.
             _ if rows == 1 => 1,
-            // Tiles of 4 rows have more columns than tiles of 8 rows. Tiles of 4 rows are at least
-            // as fast if half or more of the last tile of 8 rows would be zeros.
+            // If at least half of the last tile of 8 rows would be padding, tiles of 4 rows are at
+            // least as fast as tiles of 8 rows.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 if !(1..=4).contains(&(rows % MAX_TILE_ROWS)) => 8,
             #[cfg(target_arch = "aarch64")]
@@ -151,18 +152,19 @@ impl Level {
         }
     }
 
-    /// Computes a [`Product`], overwriting the positions of `y`.
+    /// Computes a [`Product`], and overwrites the positions of `y`.
     pub(super) fn gather_product(self, m: &Product<'_>, y: &mut [f32]) {
         match self.0 {
-            // SAFETY: only `available` makes a `Level`, and it found avx512f and avx512vl on this
-            // processor.
+            // SAFETY: only `available` makes a `Level`, and `available` found avx512f and avx512vl
+            // on this processor.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => unsafe { avx512::gather_product(m, y) },
-            // SAFETY: only `available` makes a `Level`, and it found avx2 and fma on this
+            // SAFETY: only `available` makes a `Level`, and `available` found avx2 and fma on this
             // processor.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => unsafe { avx2::gather_product(m, y) },
-            // SAFETY: only `available` makes a `Level`, and it found neon on this processor.
+            // SAFETY: only `available` makes a `Level`, and `available` found neon on this
+            // processor.
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => unsafe { neon::gather_product(m, y) },
             Isa::Portable => portable::gather_product(m, y),
@@ -173,15 +175,16 @@ impl Level {
     /// of [`Dots::tile_len`] floats.
     pub(super) fn gather_dots(self, m: &Dots<'_>, tile: &mut [f32], sums: &mut [f32]) {
         match self.0 {
-            // SAFETY: only `available` makes a `Level`, and it found avx512f and avx512vl on this
-            // processor.
+            // SAFETY: only `available` makes a `Level`, and `available` found avx512f and avx512vl
+            // on this processor.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => unsafe { avx512::gather_dots(m, tile, sums) },
-            // SAFETY: only `available` makes a `Level`, and it found avx2 and fma on this
+            // SAFETY: only `available` makes a `Level`, and `available` found avx2 and fma on this
             // processor.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => unsafe { avx2::gather_dots(m, tile, sums) },
-            // SAFETY: only `available` makes a `Level`, and it found neon on this processor.
+            // SAFETY: only `available` makes a `Level`, and `available` found neon on this
+            // processor.
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => unsafe { neon::gather_dots(m, tile, sums) },
             Isa::Portable => portable::gather_dots(m, tile, sums),
@@ -191,15 +194,16 @@ impl Level {
     /// Computes [`Matrices`].
     pub fn multiply(self, m: &Matrices<'_>, c: &mut [f32]) {
         match self.0 {
-            // SAFETY: only `available` makes a `Level`, and it found avx512f and avx512vl on this
-            // processor.
+            // SAFETY: only `available` makes a `Level`, and `available` found avx512f and avx512vl
+            // on this processor.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => unsafe { avx512::multiply(m, c) },
-            // SAFETY: only `available` makes a `Level`, and it found avx2 and fma on this
+            // SAFETY: only `available` makes a `Level`, and `available` found avx2 and fma on this
             // processor.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => unsafe { avx2::multiply(m, c) },
-            // SAFETY: only `available` makes a `Level`, and it found neon on this processor.
+            // SAFETY: only `available` makes a `Level`, and `available` found neon on this
+            // processor.
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => unsafe { neon::multiply(m, c) },
             Isa::Portable => portable::multiply(m, c),

@@ -1,8 +1,8 @@
-//! Copies from elements that are `step` apart to contiguous elements, and in the other direction.
+//! Copies between elements that are `step` apart and contiguous elements, in both directions.
 //!
-//! Step 2 is common, so copies with step 2 use vector instructions. Pairs of floats are treated as
-//! 64-bit integers, because compilers turn the selection of the upper or lower 32 bits into
-//! shuffles.
+//! Step 2 is common, so copies with step 2 use vector instructions. The code treats pairs of floats
+//! as 64-bit integers, because compilers translate the selection of the upper or lower 32 bits to
+//! shuffle instructions.
 
 const BLOCK: usize = 8;
 
@@ -24,8 +24,8 @@ pub(super) fn copy_every(step: usize, from: &[f32], to: &mut [f32]) {
 }
 
 /// Writes `from` to elements `origin`, `origin + step`, `origin + 2 * step`, ... of `to`, and keeps
-/// the other elements of `to`. Elements of `from` that would lie beyond the end of `to` are
-/// ignored. `origin` is below `step` and inside `to`.
+/// all other elements of `to`. Ignores elements of `from` that would lie beyond the end of `to`.
+/// `origin` is below `step` and below the length of `to`.
 #[inline]
 pub(super) fn spread_every(step: usize, origin: usize, from: &[f32], to: &mut [f32]) {
     let from = &from[..from.len().min((to.len() - origin).div_ceil(step))];
@@ -63,7 +63,7 @@ fn first_of_pairs(pairs: [f32; 2 * BLOCK]) -> [f32; BLOCK] {
     bytemuck::cast(pairs.map(|pair| (pair >> shift_of_half(0)) as u32))
 }
 
-/// `pairs` with elements `half`, `half + 2`, `half + 4`, ... replaced.
+/// Replaces elements `half`, `half + 2`, `half + 4`, ... of `pairs`.
 fn with_half_of_pairs(
     pairs: [f32; 2 * BLOCK],
     half: usize,

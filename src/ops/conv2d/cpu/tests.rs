@@ -10,8 +10,8 @@ use remat_rng::SplitMix64;
 
 const ALL: [Kind; 3] = [Kind::Forward, Kind::GradWeight, Kind::GradInput];
 
-/// Input, weight and output of a convolution. The convolution and each gradient compute one of
-/// these tensors from the two others.
+/// Input, weight and output of a convolution. The convolution and its two gradients each compute
+/// one of the three tensors from the other two.
 #[derive(Clone, Debug)]
 struct Operands {
     x: Vec<f32>,
@@ -39,8 +39,8 @@ fn len(kind: Kind, shape: &ConvShape) -> usize {
     }
 }
 
-/// Runs with outputs and workspace full of NaN. The workspace has exactly the length that
-/// [`workspace_len`] returns.
+/// Runs a convolution or a gradient, with outputs and workspace that are full of NaN at the start.
+/// The workspace has exactly the length that [`workspace_len`] returns.
 fn result(kind: Kind, level: Option<Level>, shape: &ConvShape, o: &Operands) -> Vec<f32> {
     let mut out = vec![f32::NAN; len(kind, shape)];
     let mut workspace = vec![f32::NAN; workspace_len(kind, shape)];
@@ -52,7 +52,7 @@ fn result(kind: Kind, level: Option<Level>, shape: &ConvShape, o: &Operands) -> 
     out
 }
 
-/// Exact sum for each result, and the sum of the absolute values of the terms.
+/// For each element of the result, the exact sum, and the sum of the absolute values of its terms.
 fn naive(kind: Kind, s: &ConvShape, o: &Operands) -> Vec<[f64; 2]> {
     let mut sums = vec![[0.0; 2]; len(kind, s)];
     let (h_out, w_out) = (s.h_out(), s.w_out());
@@ -120,7 +120,7 @@ fn check(shape: &ConvShape) {
             let got = result(function, Some(level), shape, &o);
             for (i, (got, [sum, magnitude])) in got.iter().zip(&expected).enumerate() {
                 let error = (f64::from(*got) - sum).abs();
-                // The comparison is false for NaN, so NaN fails.
+                // The comparison is false for NaN, so a NaN fails the test.
                 assert!(
                     error <= 1e-5 * magnitude,
                     "{function:?} {level:?} {shape:?}: [{i}] is {got}, not {sum}"
@@ -153,8 +153,8 @@ fn shape(
     }
 }
 
-/// Kernels, strides and paddings that networks use. Some sizes are multiples of the tile size, and
-/// some are not.
+/// Compares kernels, strides and paddings that networks use. Some sizes are multiples of the tile
+/// size, and some are not.
 #[test]
 fn common_shapes() {
     for (k, s, p) in
@@ -166,7 +166,7 @@ fn common_shapes() {
     }
 }
 
-/// Depthwise convolutions, and groups of several channels.
+/// Compares depthwise convolutions, and convolutions with groups of several channels.
 #[test]
 fn groups() {
     for (n, groups, c, hw, k, s) in [
@@ -193,7 +193,8 @@ fn dilations() {
     }
 }
 
-/// Shapes with enough rows, channels and images for several strips, groups, blocks and chunks.
+/// Compares shapes with enough rows, channels and images for several strips, groups, blocks and
+/// chunks.
 #[test]
 fn shapes_cut_into_pieces() {
     check(&shape(1, [24, 10], [120, 112], [3, 3], [1, 1], [1, 1]));
@@ -202,7 +203,8 @@ fn shapes_cut_into_pieces() {
     check(&shape(33, [130, 5], [4, 4], [1, 1], [1, 1], [0, 0]));
 }
 
-/// Small images with many weights, for which `unfolded.rs` computes several images together.
+/// Compares small images with many weights, for which `unfolded.rs` computes several images
+/// together.
 #[test]
 fn small_images() {
     for (n, c, hw, k, s, p, d) in [
@@ -257,7 +259,7 @@ proptest! {
     }
 }
 
-/// Results have the same bits for any number of threads and from run to run.
+/// Checks that results have the same bits for any number of threads and in every run.
 #[test]
 fn bits_do_not_depend_on_threads() {
     for s in [
@@ -286,8 +288,8 @@ fn bits_do_not_depend_on_threads() {
     }
 }
 
-/// An infinity in an image affects exactly the results that depend on it. Unused vector lanes
-/// affect no result.
+/// Checks that an infinity in an image affects exactly the results that depend on it, and that
+/// unused vector lanes affect no result.
 #[test]
 fn infinities_stay_local() {
     let s = shape(2, [3, 5], [7, 7], [3, 3], [1, 1], [1, 1]);
@@ -307,7 +309,8 @@ fn infinities_stay_local() {
     }
 }
 
-/// The workspace is much smaller than all windows of a batch, and does not grow with the batch.
+/// Checks that the workspace is much smaller than all windows of a batch, and does not grow with
+/// the batch.
 #[test]
 fn workspace_is_modest() {
     let s = |n| shape(n, [16, 16], [32, 32], [3, 3], [1, 1], [1, 1]);

@@ -1,17 +1,18 @@
-//! Phases of the gradient of the input, in one dimension. Here an *input* is a coordinate of the
-//! forward pass's input, and an *output* is a coordinate of the forward pass's output.
+//! Phases of the gradient of the input, in one dimension. In this file, an *input* is a coordinate
+//! of the forward pass's input, and an *output* is a coordinate of the forward pass's output.
 
-/// The coordinates `origin + q * step` in one dimension, whose results depend on the same kernel
-/// elements.
+/// A phase: the coordinates `origin + q * step` in one dimension. All results at the coordinates of
+/// a phase depend on the same kernel elements.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Phase {
     pub origin: usize,
     /// Number of kernel elements of the phase, at least 1.
     pub taps: usize,
-    /// Kernel element of tap 0, and the distance from each tap's kernel element to the next.
+    /// Index of the kernel element of tap 0, and the distance from the kernel element of each tap
+    /// to that of the next tap.
     pub kernel: (usize, isize),
-    /// Source coordinate that tap 0 reads for the coordinate `origin`. Each further tap reads
-    /// `distance` further on.
+    /// Source coordinate that tap 0 reads for the coordinate `origin`. Each next tap reads a
+    /// coordinate that is larger by `distance`.
     pub first: isize,
     pub distance: usize,
 }
@@ -24,8 +25,8 @@ impl Phase {
 }
 
 /// Phases of the gradient in one dimension. Input `i` *meets* kernel element `k`, through output
-/// `o`, iff `i + padding = o * stride + k * dilation`. The gradient of `i` then depends on the
-/// gradient of `o`.
+/// `o`, if `i + padding = o * stride + k * dilation`. The gradient of input `i` then depends on the
+/// gradient of output `o`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turned {
     /// Size of the input.
@@ -34,7 +35,7 @@ pub(super) struct Turned {
     stride: usize,
     padding: usize,
     dilation: usize,
-    /// Distance between neighbouring kernel elements that the same input meets.
+    /// Distance between neighbouring kernel elements that one input meets.
     cycle: usize,
     /// Distance between the two outputs through which an input meets two kernel elements that are
     /// `cycle` apart.
@@ -77,8 +78,8 @@ impl Turned {
         })
     }
 
-    /// Distance between neighbouring outputs that the packed form must contain. This distance
-    /// divides all distances between outputs that the taps of any phase read.
+    /// Distance between neighbouring outputs in the packed form. The distance divides all distances
+    /// between outputs that the taps of a phase read.
     pub const fn apart(&self) -> usize {
         if self.cycle == 1 { self.distance } else { 1 }
     }
@@ -88,8 +89,8 @@ impl Turned {
         if self.dilation == 1 { self.met_within(self.kernel) } else { self.kernel }
     }
 
-    /// Whether every input belongs to a phase. The function may also return false if every input
-    /// belongs to a phase.
+    /// Whether every input is known to belong to a phase. If the function returns false, some
+    /// inputs may belong to no phase.
     pub fn covers_all(&self) -> bool {
         self.stride == 1 || self.dilation == 1 && self.count() == self.stride.min(self.len)
     }
@@ -101,8 +102,9 @@ impl Turned {
 
     /// Number of the first `elements` kernel elements that some input meets, for a dilation of 1.
     fn met_within(&self, elements: usize) -> usize {
-        // Inputs that are a stride apart meet the same kernel elements. `met` counts the elements
-        // that some input meets among `n` consecutive elements, where input 0 meets the first.
+        // Inputs that are a stride apart meet the same kernel elements. Among `n` consecutive
+        // kernel elements, the first of which input 0 meets, `met` counts the elements that some
+        // input meets.
         let met = |n: usize| {
             n / self.stride * self.len.min(self.stride) + (n % self.stride).min(self.len)
         };
@@ -111,8 +113,8 @@ impl Turned {
     }
 
     /// First output that the inputs `0..stride` depend on. Also returns the number of outputs from
-    /// the first to the last such output, in steps of [`apart`](Self::apart). The number is at
-    /// least 1, even if these inputs depend on no output.
+    /// the first to the last output that the inputs `0..stride` depend on, in steps of
+    /// [`apart`](Self::apart). The number is at least 1, even if the inputs depend on no output.
     pub fn met(&self) -> (isize, usize) {
         let Self { len, kernel, stride, padding, dilation, cycle, .. } = *self;
         if cycle == 1 {
@@ -124,7 +126,8 @@ impl Turned {
         let first = ((kernel - 1) * dilation) as isize - padding as isize;
         let first = -first.div_euclid(stride as isize);
         let last = ((stride.min(len) - 1 + padding) / stride) as isize;
-        // With a dilation, these inputs may depend on no output in this range.
+        // With a dilation, `last` may be less than `first`, because the inputs may depend on no
+        // output.
         (first, (last - first + 1).max(1) as usize)
     }
 }
@@ -140,8 +143,7 @@ const fn common_divisor(mut a: usize, mut b: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Compares the phases with all triples of input, output and kernel element that satisfy the
-    /// equation.
+    /// Compares the phases with all triples of input, output and kernel element that meet.
     #[test]
     fn phases_meet_what_inputs_depend_on() {
         for case in 0..6 * 5 * 6 * 6 * 5 {

@@ -1,7 +1,7 @@
-//! Convolutions of small images with large kernels. Deep layers have images of 4x4 pixels or less,
-//! and most of the memory that these layers read is weights. All windows of several images are
-//! copied to a matrix, one row for each window. A convolution is then a product of this matrix and
-//! the weights, which are not packed:
+//! Convolutions of small images with many weights. In the deep layers of a network, images have 4x4
+//! pixels or less, and most of the memory that a layer reads is weights. The code in this file
+//! copies all windows of several images to a matrix, one row for each window. A convolution is then
+//! a product of the matrix and the weights, which need no packing:
 //!
 //! ```text
 //!   rows [position][channel, kernel element]      weight [output channel][channel, kernel element]
@@ -11,8 +11,8 @@
 //!   dx = fold(dy^T weight)    the gradient of each window, added where the window was
 //! ```
 //!
-//! The method in `correlate.rs` would pack all weights in each pass, and then use each weight for
-//! only a few pixels, which do not fill a vector.
+//! The method in `correlate.rs` would be slower. `correlate.rs` would pack all weights in each
+//! pass, and then multiply each weight by only a few pixels, which do not fill a vector.
 
 use bytemuck::cast_slice_mut;
 use rayon::prelude::*;
@@ -25,10 +25,11 @@ use crate::device::conv_shape::ConvShape;
 /// Largest number of output pixels of a small image.
 const SMALL: usize = 16;
 
-/// Number of windows that are copied to the matrix at a time, unless one image has more windows.
+/// Number of windows that are copied to the matrix at a time. The number is larger if one image has
+/// more windows.
 const POSITIONS: usize = 64;
 
-/// Length of the pieces into which long rows are cut for dot products. Pieces of four rows of
+/// Length of the pieces into which long rows are cut for dot products. The pieces of four rows of
 /// weights and of six windows fit together in the level-1 cache.
 const PIECE: usize = 768;
 
@@ -36,8 +37,8 @@ const PIECE: usize = 768;
 /// input.
 const COLUMNS: usize = 144;
 
-/// A shape is computed here only if the length of its windows is a multiple of this number. The
-/// last window then needs no padding behind it.
+/// The method in this file computes a convolution only if the number of elements of a window is a
+/// multiple of `STEP`. No padding is then needed after the last window.
 const STEP: usize = 16;
 
 /// Largest number of tasks, each with its own scratch memory. The number is constant, because
@@ -56,7 +57,8 @@ pub(super) struct Unfolded {
 type Images = Range<usize>;
 
 impl Unfolded {
-    /// Plan for a shape that is not empty; `None` if the shape is not suitable for this method.
+    /// Makes the plan for a shape that is not empty; `None` if the method in this file is not
+    /// suitable for the shape.
     pub fn of(shape: &ConvShape) -> Option<Self> {
         let plane = shape.h_out() * shape.w_out();
         let plan = Self { shape: *shape, images: (POSITIONS / plane).clamp(1, shape.n) };
@@ -70,12 +72,12 @@ impl Unfolded {
         self.shape.h_out() * self.shape.w_out()
     }
 
-    /// Largest number of windows at a time.
+    /// Largest number of windows that are in the matrix at a time.
     fn positions(&self) -> usize {
         self.images * self.plane()
     }
 
-    /// Length of a window.
+    /// Number of elements of a window.
     fn depth(&self) -> usize {
         self.shape.c_in * self.taps()
     }
@@ -149,7 +151,7 @@ impl Unfolded {
         sum(&self.lens_grad_input())
     }
 
-    /// Computes `y`.
+    /// Computes the output `y` of the convolution.
     pub fn forward(
         &self,
         level: Level,
@@ -197,7 +199,7 @@ impl Unfolded {
         }
     }
 
-    /// Computes `dw`.
+    /// Computes the gradient `dw` of the weight.
     pub fn grad_weight(
         &self,
         level: Level,
@@ -231,7 +233,7 @@ impl Unfolded {
         }
     }
 
-    /// Computes `dx`.
+    /// Computes the gradient `dx` of the input.
     pub fn grad_input(
         &self,
         level: Level,
@@ -288,7 +290,8 @@ impl Unfolded {
     }
 
     /// Returns the range of kernel elements that lie inside the image for the window of an output,
-    /// along one axis. Also returns the pixel of the first of these elements.
+    /// along one axis. Also returns the coordinate of the pixel that the first kernel element of
+    /// the range reads.
     fn met(&self, axis: usize, output: usize) -> (usize, Range<usize>) {
         let ConvShape { stride, padding, dilation, .. } = self.shape;
         let (len, kernel) = [(self.shape.h, self.shape.kh), (self.shape.w, self.shape.kw)][axis];
@@ -347,7 +350,8 @@ impl Unfolded {
     }
 }
 
-/// Takes consecutive pieces of these lengths from `workspace`. Each piece starts at a cache line.
+/// Takes consecutive pieces with the lengths `lens` from `workspace`. Each piece starts at a cache
+/// line.
 fn cut<const N: usize>(workspace: &mut [f32], lens: [usize; N]) -> [&mut [f32]; N] {
     let mut rest = aligned(workspace, sum(&lens));
     lens.map(|len| {

@@ -5,12 +5,12 @@ use std::ops::Range;
 use super::strided::copy_every;
 use crate::device::conv_shape::span;
 
-/// Divisor of the operand's size; the quotient limits the packed forms of all tasks together,
-/// because scratch counts against the budget. Smaller strips would be slower, because rows at the
-/// borders of strips are packed twice.
+/// Divisor of the operand's size. The quotient limits the total size of the packed forms of all
+/// tasks, because scratch memory counts against the budget. A larger divisor would make strips
+/// smaller, and small strips are slow, because rows at the borders of strips are packed twice.
 const SCRATCH_SHARE: usize = 4;
 
-/// Number of scratch floats that a task may always take.
+/// Number of scratch floats that a task may take even if the operand is small.
 const MIN_SCRATCH: usize = 16 * 1024;
 
 /// Number of scratch floats that each of `tasks` tasks may take, for an operand of `len` floats.
@@ -30,11 +30,12 @@ pub(super) fn align(floats: usize) -> usize {
 /// Number of floats that vector loads may read past the last output of a strip.
 pub(super) const SLACK: usize = 16;
 
-/// Source elements that each tap (kernel element) of each output reads.
+/// Description of the windows of a source image: which source element each tap (kernel element) of
+/// each output reads.
 ///
-/// In each dimension, output `o` and tap `t` read source coordinate `o * step + t * apart + first`,
-/// or zero outside the source. A convolution has `first = -padding`. Each phase of the gradient of
-/// the input can also be written in this form.
+/// In each dimension, tap `t` of output `o` reads the source coordinate `o * step + t * apart +
+/// first`, or zero outside the source. A convolution has `first = -padding`. The formula also
+/// describes each phase of the gradient of the input.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Windows {
     /// Number of channels of the source.
@@ -49,7 +50,8 @@ pub(super) struct Windows {
     pub step: [usize; 2],
     /// Distance in the source between two neighbouring taps: the dilation.
     pub apart: [usize; 2],
-    /// Source coordinate that tap 0 of output 0 reads; negative inside the padding.
+    /// Source coordinate that tap 0 of output 0 reads. The coordinate is negative if it lies in the
+    /// padding.
     pub first: [isize; 2],
     /// Number of output rows whose windows are packed at a time, at least 1.
     pub strip: usize,
@@ -71,8 +73,8 @@ impl Windows {
         span(self.taps[0], self.apart[0])
     }
 
-    /// Number of planes into which the source rows are distributed. Rows that are `step` apart are
-    /// neighbours in the same plane.
+    /// Number of planes (packed copies) among which the source rows are distributed. Rows that are
+    /// `step` apart are neighbours in one plane.
     fn row_phases(&self) -> usize {
         self.step[0].min(self.rows())
     }
@@ -81,7 +83,8 @@ impl Windows {
         self.strip + (self.rows() - 1) / self.step[0]
     }
 
-    /// Length of the packed form of one channel of a strip, saturating like all lengths of scratch.
+    /// Length of the packed form of one channel of a strip. The length saturates, like all lengths
+    /// of scratch memory.
     pub fn channel_len(&self) -> usize {
         let planes = self.taps[1].saturating_mul(self.row_phases());
         planes.saturating_mul(self.plane_rows()).saturating_mul(self.out[1])
@@ -103,14 +106,15 @@ impl Windows {
         let overlap = self.plane_rows() - 1;
         let per_row = self.packed_len() / self.plane_rows();
         let most = (floats / per_row).saturating_sub(overlap).clamp(1, self.out[0]);
-        // Cut the rows into strips of about equal height: if a strip has at most 14 rows, 20 rows
-        // are cut into 10 and 10.
+        // Cut the rows into strips of about equal height. For example, if a strip may have 14 rows,
+        // cut 20 rows into 10 and 10, not 14 and 6.
         self.strip = self.out[0].div_ceil(self.out[0].div_ceil(most));
         self
     }
 
-    /// Writes the offset in the packed form at which each tap's contiguous pixels begin, for these
-    /// rows and columns of taps. The offsets are in the order of the weights: channel, row, column.
+    /// Writes the offset in the packed form at which the contiguous pixels of each tap begin, for
+    /// the given rows and columns of taps. The offsets are in the order of the weights: channel,
+    /// row, column.
     pub fn write_offsets(
         &self,
         rows: impl Iterator<Item = usize> + Clone,
@@ -132,8 +136,8 @@ impl Windows {
         }
     }
 
-    /// Packs the part of `image` that the output rows `out_row..out_row + rows` read. `image` has
-    /// all channels of one image.
+    /// Packs the part of `image` that is read for the output rows `out_row..out_row + rows`.
+    /// `image` has all channels of one image.
     pub fn pack(&self, image: &[f32], out_row: usize, rows: usize, packed: &mut [f32]) {
         let width = self.out[1];
         let plane_len = self.plane_rows() * width;
@@ -155,7 +159,7 @@ impl Windows {
     }
 }
 
-/// Source rows `row`, `row + step`, ..., shifted and cropped for one kernel column.
+/// A plane: the source rows `row`, `row + step`, ..., shifted and cropped for one kernel column.
 #[derive(Debug)]
 struct Plane {
     /// Number of columns of the source, and of the outputs.
@@ -176,7 +180,8 @@ impl Plane {
         let column = (column * windows.apart[1]) as isize + windows.first[1];
         let rows = coordinates_inside(row, windows.step[0], height, rows);
         let columns = coordinates_inside(column, windows.step[1], width, windows.out[1]);
-        // No element is read if all rows or all columns read padding.
+        // If all rows or all columns lie in the padding, no source element is read, so use any
+        // index.
         let first = if rows.is_empty() || columns.is_empty() {
             0
         } else {
@@ -198,7 +203,8 @@ impl Plane {
         let plane = &mut plane[rows.start * width..rows.end * width];
         let source = &channel[self.first..];
         if self.step == [1, 1] && width == from_width {
-            // The plane has all source rows, so it is one shifted copy of the source.
+            // The plane contains all source rows, so one copy of the whole source, shifted, fills
+            // it.
             let to = columns.start..plane.len() - (width - columns.end);
             let len = to.len();
             plane[to].copy_from_slice(&source[..len]);

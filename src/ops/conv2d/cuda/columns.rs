@@ -9,12 +9,12 @@
 //! dweight = sum of dy * columns^T       one image after the other
 //! ```
 //!
-//! With groups of channels, the rows of each of these matrices are divided among the groups, one
-//! group after another. The products of all groups of an image are one batch of cuBLAS.
+//! With groups of channels, the rows of each matrix are divided among the groups, one group after
+//! another. cuBLAS computes the products of all groups of an image as one batch.
 //!
-//! Columns are many times larger than the images, and count against the budget. Columns are
-//! therefore made in chunks of a few images, just enough to keep the GPU busy. If a window has one
-//! pixel, the columns are the image itself.
+//! The columns are many times larger than the images, and count against the budget. The device
+//! therefore makes the columns of only a few images at a time, called a chunk, just enough to keep
+//! the GPU busy. If every pixel is a window of its own, the columns are the image itself.
 
 #![allow(unsafe_code)]
 
@@ -28,12 +28,12 @@ use crate::device::cuda::{Gpu, Ptr, Scratch};
 use crate::ops::conv2d::bytes;
 use std::ops::Range;
 
-/// Smallest and largest number of bytes of a chunk's columns. Between these bounds, the columns of
-/// a chunk have about as many bytes as the input and the output together. A chunk has at least one
-/// image, even if the image's columns are larger. The bounds are not tuned on a GPU.
+/// Smallest and largest number of bytes of a chunk's columns. Between the two bounds, the columns
+/// of a chunk have about as many bytes as the input and the output together. A chunk has at least
+/// one image, even if the image's columns are larger. The bounds were not tuned on a GPU.
 const CHUNK: [u64; 2] = [1 << 20, 64 << 20];
 
-/// Division of a task into chunks.
+/// Division of the images of a task into chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Plan {
     /// Number of floats of an image. `result` is the number of floats of the image's `y` or `dy`.
@@ -124,11 +124,11 @@ pub(super) unsafe fn run(
     Ok(())
 }
 
-/// A running task.
+/// A convolution or gradient that is being computed.
 struct Run<'a> {
     shape: &'a ConvShape,
     plan: Plan,
-    /// Addresses of the operands, valid as the caller of [`run`] guarantees.
+    /// Addresses of the operands. The caller of [`run`] guarantees that the addresses are valid.
     addresses: Addresses,
     /// Columns of a chunk, in the workspace: [`Plan::columns_bytes`].
     columns: Ptr,
@@ -154,7 +154,8 @@ impl Run<'_> {
         };
         if self.shape.groups == 1 {
             // SAFETY: the caller of `run` guarantees the operands and the workspace. The products
-            // read the whole weight and the columns of these images, and write their results.
+            // read the whole weight and the columns of the images, and write the results of the
+            // images.
             return unsafe {
                 gpu.libraries().blas().multiply(&products(images.len(), [0, columns], read, y))
             };
@@ -187,7 +188,7 @@ impl Run<'_> {
         if self.shape.groups == 1 {
             let products = products(images.len(), [0, result], dy, columns);
             // SAFETY: the caller of `run` guarantees the operands and the workspace. The products
-            // read the whole weight and the results of these images, and write the images or their
+            // read the whole weight and the results of the images, and write the images or their
             // columns.
             unsafe { gpu.libraries().blas().multiply(&products) }?;
         } else {
@@ -204,7 +205,7 @@ impl Run<'_> {
             return Ok(());
         }
         // SAFETY: the caller of `run` guarantees the operands and the workspace. `dx` is large
-        // enough for these images, and `columns` holds their columns.
+        // enough for the images, and `columns` holds the columns of the images.
         unsafe { col2im(gpu, dx, columns, self.shape, images.len()) }
     }
 
@@ -243,8 +244,8 @@ impl Run<'_> {
         if self.plan.direct {
             return Ok(x);
         }
-        // SAFETY: the caller of `run` guarantees the operands and the workspace. `x` holds these
-        // images, and `columns` is large enough for their columns.
+        // SAFETY: the caller of `run` guarantees the operands and the workspace. `x` holds the
+        // images, and `columns` is large enough for the columns of the images.
         unsafe { im2col(gpu, self.columns, x, self.shape, images) }?;
         Ok(self.columns)
     }

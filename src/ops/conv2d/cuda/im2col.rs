@@ -1,5 +1,5 @@
-//! im2col and col2im: conversions between images and matrices with a column for each window, for
-//! convolutions computed as matrix products.
+//! im2col and col2im: conversions between images and matrices that have one column for each window.
+//! With such matrices, a convolution is a matrix product.
 
 #![allow(unsafe_code)]
 
@@ -9,8 +9,8 @@ use crate::device::conv_shape::ConvShape;
 use crate::device::cuda::windows::{Shape, Windows};
 use crate::device::cuda::{Gpu, Grid, Ptr};
 
-/// Windows as a parameter of the kernels. The kernels run one thread for each row and column of
-/// `threads`.
+/// Makes the parameter of the kernels that describes the windows. A kernel runs one thread for each
+/// pixel of an area of `threads` rows and columns.
 fn windows(shape: &ConvShape, threads: [usize; 2]) -> Result<Windows, DeviceError> {
     let of = Shape {
         image: [shape.h, shape.w],
@@ -28,7 +28,8 @@ fn windows(shape: &ConvShape, threads: [usize; 2]) -> Result<Windows, DeviceErro
 ///
 /// # Safety
 /// The caller guarantees that `x` points to `images` images, and `columns` points to memory for as
-/// many matrices. Both lie within the operands and the workspace of the current run.
+/// many matrices. The images and the matrices lie within the operands and the workspace of the
+/// current run.
 pub(super) unsafe fn im2col(
     gpu: &mut Gpu,
     columns: Ptr,
@@ -46,13 +47,13 @@ pub(super) unsafe fn im2col(
     unsafe { gpu.launch(kernel, Grid::of_threads(count), &[&columns, &x, &count, &of]) }
 }
 
-/// Writes `images` images to `x`. Each element is the sum of all its copies in the columns, added
-/// in a fixed order.
+/// Writes `images` images to `x`. Each element is the sum of all copies of the element in the
+/// columns, added in a fixed order.
 ///
 /// # Safety
 /// The caller guarantees that `columns` points to `images` matrices in the format of [`im2col`],
-/// and `x` points to memory for as many images. Both lie within the operands and the workspace of
-/// the current run.
+/// and `x` points to memory for as many images. The images and the matrices lie within the operands
+/// and the workspace of the current run.
 pub(super) unsafe fn col2im(
     gpu: &mut Gpu,
     x: Ptr,

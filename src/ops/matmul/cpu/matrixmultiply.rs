@@ -1,8 +1,8 @@
 //! Products of matrices, dense or strided, on the CPU.
 //!
-//! The result is cut into tiles, each computed by one single-threaded call of the `matrixmultiply`
-//! crate. Tiles depend only on the sizes of the product, so the bits do not depend on the number of
-//! threads:
+//! The result is cut into tiles. One single-threaded call of the `matrixmultiply` crate computes
+//! each tile. The division into tiles depends only on the sizes of the product, so the bits do not
+//! depend on the number of threads:
 //!
 //! ```text
 //!                columns
@@ -18,24 +18,24 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-/// Smallest number of multiplications in a tile, approximately. With fewer multiplications, waking
-/// another thread takes more time than the thread saves.
+/// Approximate lower limit of the number of multiplications in a tile. With fewer multiplications,
+/// waking another thread takes more time than the thread saves.
 const MIN_TILE: usize = 512 * 1024;
 
-/// Largest numbers of rows and of columns of a tile. They are large enough that reading the
+/// Largest numbers of rows and of columns of a tile. In tiles of the largest size, reading the
 /// operands takes little of the time.
 const MAX_TILE: [usize; 2] = [512, 512];
 
-/// A product is cut into at least 4 tiles instead of 2 only if each tile has at least this number
-/// of results. Smaller tiles are not cut further, because reading the operands would take most of
-/// the time.
+/// Smallest size, in elements, of the tiles that are cut further until a product has 4 tiles.
+/// Smaller tiles are cut only until the product has 2 tiles, because in small tiles, reading the
+/// operands takes most of the time.
 const LARGE_TILE: usize = 256 * 256;
 
-/// The numbers of rows and columns of a tile are multiples of these numbers, which suit the inner
-/// loops of `matrixmultiply`.
+/// Numbers of which the rows and columns of a tile are multiples. The inner loops of
+/// `matrixmultiply` are fastest for multiples of these numbers.
 const TILE_STEP: [usize; 2] = [32, 64];
 
-/// One side of a product: elements of `data` seen as a batch of matrices. Any stride may be 0.
+/// One side of a product: the elements of `data` as a batch of matrices. Any stride may be 0.
 #[derive(Clone, Copy, Debug)]
 pub struct Operand<'a> {
     /// Element `[i][r][c]` is at `i * batch_stride + r * row_stride + c * column_stride`.
@@ -107,7 +107,7 @@ fn tile_sizes(m: usize, k: usize, n: usize) -> [usize; 2] {
         len.div_ceil(len.div_ceil(most)).next_multiple_of(step).min(len)
     };
     let mut sizes = [even(m, MAX_TILE[0], TILE_STEP[0]), even(n, MAX_TILE[1], TILE_STEP[1])];
-    // If there are too few tiles, threads are idle. Halve the longer side of the tiles while the
+    // With too few tiles, threads would be idle. Halve the longer side of the tiles while the
     // halves are large enough.
     loop {
         let tiles = m.div_ceil(sizes[0]) * n.div_ceil(sizes[1]);
@@ -137,8 +137,8 @@ struct Product<'a> {
 }
 
 impl Product<'_> {
-    /// Computes `rows` and `columns` of product `i`. Two threads must not compute the same tile at
-    /// once.
+    /// Computes `rows` and `columns` of product `i`. Two threads must not compute one tile at the
+    /// same time.
     #[expect(unsafe_code, reason = "`matrixmultiply` takes pointers")]
     fn run_tile(&self, i: usize, rows: Range<usize>, columns: Range<usize>) {
         let [m, k, n] = self.sizes;
@@ -223,7 +223,7 @@ mod tests {
             let (i, row, column) = (index / (m * n), index / n % m, index % n);
             let products = || (0..k).map(|j| at(&a, i, row, j) * at(&b, i, j, column));
             let (sum, magnitude) = (products().sum::<f64>(), products().map(f64::abs).sum::<f64>());
-            // The comparison is false for NaN, so NaN fails.
+            // The comparison is false for NaN, so a NaN fails the test.
             assert!(
                 (f64::from(c) - sum).abs() <= 1e-5 * magnitude,
                 "[{i}][{row}][{column}] is {c}, not {sum}"

@@ -41,8 +41,8 @@ pub fn group(
     });
 }
 
-/// Smallest number of elements of a channel for which the workspace holds sums of each image. The
-/// sums are then much smaller than the operands.
+/// Smallest number of elements of a channel for which the workspace holds separate sums for each
+/// image. With at least this number of elements, the sums are much smaller than the operands.
 const LONG: usize = 8;
 
 /// Number of channels that are summed together.
@@ -54,7 +54,7 @@ pub fn workspace_of_group_grad(rows: usize, [channels, inner]: [usize; 2]) -> u6
     if inner < LONG {
         return 0;
     }
-    // One more word, to align the sums.
+    // Add one word, so that the sums can be aligned.
     (size_of::<u32>() as u64)
         .saturating_add((rows as u64).saturating_mul((channels * size_of::<Sums>()) as u64))
 }
@@ -131,7 +131,7 @@ fn one(dx: &mut [f32], of: Rows<'_>, row: usize, gamma: &[f32], mut keep: impl F
     let (n, inner) = (dx.len(), dx.len() / gamma.len());
     let [x, dy] = [of.x, of.dy].map(|all| &all[row * n..][..n]);
     let (mean, inv_std) = of.statistics(row);
-    // `dx` temporarily holds `dy x'`, so that these values can be summed in SIMD lanes.
+    // Store `dy x'` in `dx` for a moment, so that the values can be summed in SIMD lanes.
     widest(
         #[inline(always)]
         || {

@@ -18,7 +18,7 @@ pub fn arg(kind: Extreme, out: &mut [i32], x: &[f32], [n, inner]: [usize; 2]) {
 }
 
 /// Finds the indices of the extreme elements. `join` returns the larger or the smaller of two
-/// numbers, or NaN if either is NaN.
+/// numbers, or NaN if one of them is NaN.
 fn places(
     out: &mut [i32],
     x: &[f32],
@@ -56,7 +56,8 @@ fn places(
                     let x = &x[block * BLOCK..][..out.len()];
                     for (out, (best, &x)) in out.iter_mut().zip(best.iter_mut().zip(x)) {
                         let next = join(*best, x);
-                        // The result changes only if `best` changes, and not if `best` stays NaN.
+                        // The index changes only if `best` changes. A NaN never equals itself, so
+                        // test separately that `best` is not NaN already.
                         let is_new = next != *best && !best.is_nan();
                         *out = if is_new { row as i32 } else { *out };
                         *best = next;

@@ -4,8 +4,9 @@ use std::arch::x86_64::*;
 
 type V = __m256;
 const LANES: usize = 8;
-/// Number of vectors in a row of a product tile of 4 rows. The registers hold 8 sums, 2 inputs and
-/// a weight. Rows of 3 vectors would need more than 16 registers. Tiles of 8 rows are not used.
+/// Number of vectors in a row of a tile of 4 rows; tiles of 8 rows are not used. With 2 vectors,
+/// the registers hold 8 sums, 2 inputs and a weight. With 3 vectors, the tile would need more than
+/// 16 registers.
 const TILE_VECTORS: [usize; 2] = [2, 0];
 const DOT_ROWS: usize = 3;
 const DOT_TAPS: usize = 4;
@@ -19,11 +20,11 @@ fn splat(x: f32) -> V {
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 fn load(from: &[f32; LANES]) -> V {
-    // SAFETY: the reference covers the 8 floats read, and the load needs no alignment.
+    // SAFETY: the reference covers the 8 floats that are read, and the load needs no alignment.
     unsafe { _mm256_loadu_ps(from.as_ptr()) }
 }
 
-/// Loads fewer than [`LANES`] floats; the other lanes are zero.
+/// Loads fewer than [`LANES`] floats, and sets the remaining lanes to zero.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 fn load_first(from: &[f32]) -> V {
@@ -35,7 +36,7 @@ fn load_first(from: &[f32]) -> V {
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 fn store(to: &mut [f32; LANES], x: V) {
-    // SAFETY: the reference covers the 8 floats written, and the store needs no alignment.
+    // SAFETY: the reference covers the 8 floats that are written, and the store needs no alignment.
     unsafe { _mm256_storeu_ps(to.as_mut_ptr(), x) }
 }
 

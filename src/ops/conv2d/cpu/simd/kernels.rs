@@ -1,11 +1,12 @@
 //! The inner loops, written once and compiled for each instruction set.
 
-/// Defines `gather_product`, `gather_dots` and `multiply`. The surrounding module must have a
-/// vector type `V` of `LANES` floats, the tile sizes `TILE_VECTORS`, `DOT_ROWS` and `DOT_TAPS`, and
-/// the functions `splat`, `load`, `load_first`, `store`, `store_first`, `fma` and `sums`.
+/// Defines `gather_product`, `gather_dots` and `multiply`. The module that calls the macro must
+/// have a vector type `V` of `LANES` floats, and the tile sizes `TILE_VECTORS`, `DOT_ROWS` and
+/// `DOT_TAPS`. The module must also have the functions `splat`, `load`, `load_first`, `store`,
+/// `store_first`, `fma` and `sums`.
 ///
-/// Loops over the vectors of a tile use indices, so that they are unrolled and the sums stay in
-/// registers.
+/// Loops over the vectors of a tile use indices, so that the compiler unrolls the loops and keeps
+/// the sums in registers.
 macro_rules! kernels {
     ($(#[$feature:meta])*) => {
         /// See [`Level::gather_product`](super::Level::gather_product).
@@ -29,8 +30,8 @@ macro_rules! kernels {
                 let (a, _) = a.as_chunks::<ROWS>();
                 let mut from = 0;
                 for i in 0..tiles {
-                    // Cut the vectors into tiles of about equal width: if a tile has at most 3
-                    // vectors, 4 vectors are cut into 2 and 2.
+                    // Cut the vectors into tiles of about equal width. For example, if a tile may
+                    // have 3 vectors, cut 4 vectors into 2 and 2, not 3 and 1.
                     let to = vectors * (i + 1) / tiles;
                     let p = from * LANES..(to * LANES).min(m.positions);
                     match to - from {
@@ -98,8 +99,8 @@ macro_rules! kernels {
             }
         }
 
-        /// Copies `DOT_ROWS` rows from `row` on, in whole vectors. Missing rows, and the unused
-        /// ends of vectors, are set to zero.
+        /// Copies `DOT_ROWS` rows from `row` on, in whole vectors. Sets missing rows and the unused
+        /// ends of vectors to zero.
         #[inline]
         $(#[$feature])*
         fn pack_dots_tile(m: &super::Dots<'_>, row: usize, tile: &mut [[[f32; LANES]; DOT_ROWS]]) {
@@ -132,8 +133,8 @@ macro_rules! kernels {
             out: &mut [f32],
         ) {
             let taps = m.offsets.len();
-            // Take slices of equal length, so that one bounds check covers the loads from all
-            // slices at the same index. A tile at the edge repeats its last window.
+            // Take slices of equal length, so that one bounds check covers the loads at one index
+            // from all slices. A tile at the edge repeats its last window.
             let x_len = (m.images - 1) * m.x_image + m.positions;
             let mut xs = [&m.x[..0]; DOT_TAPS];
             for (j, xs) in xs.iter_mut().enumerate() {

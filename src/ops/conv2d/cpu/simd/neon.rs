@@ -4,8 +4,8 @@ use std::arch::aarch64::*;
 
 type V = float32x4_t;
 const LANES: usize = 4;
-/// Number of vectors in a row of a product tile of 4 rows, and of 8 rows. The registers hold 16
-/// sums, 2 or 4 inputs and a weight.
+/// Number of vectors in a row of a tile of 4 rows, and in a row of a tile of 8 rows. The registers
+/// hold 16 sums, 2 or 4 inputs and a weight.
 const TILE_VECTORS: [usize; 2] = [4, 2];
 const DOT_ROWS: usize = 4;
 const DOT_TAPS: usize = 4;
@@ -19,11 +19,11 @@ fn splat(x: f32) -> V {
 #[inline]
 #[target_feature(enable = "neon")]
 fn load(from: &[f32; LANES]) -> V {
-    // SAFETY: the reference covers the 4 floats read.
+    // SAFETY: the reference covers the 4 floats that are read.
     unsafe { vld1q_f32(from.as_ptr()) }
 }
 
-/// Loads fewer than [`LANES`] floats; the other lanes are zero.
+/// Loads fewer than [`LANES`] floats, and sets the remaining lanes to zero.
 #[inline]
 #[target_feature(enable = "neon")]
 fn load_first(from: &[f32]) -> V {
@@ -35,7 +35,7 @@ fn load_first(from: &[f32]) -> V {
 #[inline]
 #[target_feature(enable = "neon")]
 fn store(to: &mut [f32; LANES], x: V) {
-    // SAFETY: the reference covers the 4 floats written.
+    // SAFETY: the reference covers the 4 floats that are written.
     unsafe { vst1q_f32(to.as_mut_ptr(), x) }
 }
 

@@ -2,7 +2,7 @@
 
 type V = [f32; LANES];
 const LANES: usize = 4;
-/// Number of vectors in a row of a product tile of 4 rows. Tiles of 8 rows are not used.
+/// Number of vectors in a row of a tile of 4 rows. Tiles of 8 rows are not used.
 const TILE_VECTORS: [usize; 2] = [2, 0];
 const DOT_ROWS: usize = 2;
 const DOT_TAPS: usize = 4;
@@ -17,7 +17,7 @@ fn load(from: &[f32; LANES]) -> V {
     *from
 }
 
-/// Loads fewer than [`LANES`] floats; the other lanes are zero.
+/// Loads fewer than [`LANES`] floats, and sets the remaining lanes to zero.
 #[inline]
 fn load_first(from: &[f32]) -> V {
     let mut lanes = [0.0; LANES];
@@ -36,8 +36,8 @@ fn store_first(to: &mut [f32], x: V) {
     to.copy_from_slice(&x[..to.len()]);
 }
 
-/// `a * b + c` with two roundings. `mul_add` would be a slow library call on a processor without an
-/// instruction for it.
+/// `a * b + c` with two roundings. `mul_add` would be a slow library call on a processor that has
+/// no instruction for it.
 #[inline]
 fn fma(a: V, b: V, c: V) -> V {
     std::array::from_fn(|i| a[i] * b[i] + c[i])
