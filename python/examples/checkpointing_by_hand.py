@@ -3,10 +3,10 @@
     python checkpointing_by_hand.py
     python checkpointing_by_hand.py gpt cnn --steps 21 --policy learned
 
-For each model, checkpointing by hand has some peak of bytes in tensors. That peak is the budget of remat.
-Then plain PyTorch, PyTorch with checkpoints, and remat make their steps in turn, on one thread. The time of a
-step is CPU time of its thread, as a multiple of the plain step beside it; the table shows medians. All three
-must have the same losses.
+For each model, the budget of remat is the peak of the bytes in tensors with checkpointing by hand. Then plain
+PyTorch, PyTorch with checkpoints, and remat make their steps in turn, on one thread. The time of a step is CPU
+time of its thread, as a multiple of the plain step beside it; the table shows medians. All three must have the
+same losses.
 """
 
 import argparse
@@ -25,7 +25,7 @@ import remat
 
 
 class ByHand(nn.Module):
-    """A block that keeps its input only."""
+    """A block of which only the input is kept for the backward pass."""
 
     def __init__(self, block):
         super().__init__()

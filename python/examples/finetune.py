@@ -90,7 +90,7 @@ optimizer.load_state_dict(saved["optimizer"])
 assert all(torch.equal(value, saved["model"][name]) for name, value in model.state_dict().items())
 del saved
 
-# %% Evaluation. Without gradients, next to nothing is kept.
+# %% Evaluation. Without gradients, almost no tensor is kept.
 model.eval()
 with torch.no_grad():
     right = 0

@@ -1,4 +1,4 @@
-"""The budget: a dispatch mode, with what must be in place while it is on."""
+"""The budget: a dispatch mode of PyTorch, and the hooks that are installed while a budget is on."""
 
 import contextlib
 import dataclasses
@@ -13,12 +13,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from . import _names, _readers, _refusals, _threads
 from ._remat import OutOfMemory, Session
 
-# A budget in which nothing is evicted, while a share of the first step is not known yet.
+# A budget in which nothing is evicted. It applies in the first step, if the size is a share of that step's
+# peak.
 _UNLIMITED = str(1 << 60)
 
 
 class _Mode(TorchDispatchMode):
-    """The mode that PyTorch sees. Calls of operators are taken by the module `_remat` before they come here."""
+    """Dispatch mode that PyTorch sees. The module `_remat` handles calls of operators before they reach this mode."""
 
     supports_higher_order_operators = True
 
@@ -106,9 +107,9 @@ def _human(count):
 
 
 class budget:
-    """Tensors on a device take no more than this size, all together.
+    """Limits the bytes of all tensors on a device together to this size.
 
-    Parameters and whatever else is used within the budget count, too.
+    Parameters, and all other tensors that ops use while the budget is on, count, too.
 
     Args:
         size: bytes, or a text such as ``"6GiB"``. ``"40%"`` is a share of the peak of the first step, which runs
@@ -165,7 +166,7 @@ class budget:
         self._names = None
 
     def start(self):
-        """Begins to count and to evict. ``stop`` ends it; ``with`` does both."""
+        """Begins to count and to evict tensors, until ``stop``. A ``with`` statement calls ``start`` and ``stop``."""
         if budget._active is not None:
             raise RuntimeError("another budget is in use; stop it first, because a process has one budget at a time")
         if self._last is not None:
@@ -180,7 +181,7 @@ class budget:
             stack.enter_context(_readers.in_place(self._session))
             stack.enter_context(_threads.in_place(self._mode))
             self._names = stack.enter_context(_names.in_place(self._session))
-            # After the hook of the names: they are those of the first step.
+            # Registered after the hook of the names, because only the first step gives names.
             hook = register_optimizer_step_post_hook(lambda *_: self.step())
             stack.callback(hook.remove)
             stack.enter_context(_eager())
@@ -249,7 +250,7 @@ class budget:
 
 @contextlib.contextmanager
 def _eager():
-    """Compiled functions run eager. They stay compiled for later calls without a budget."""
+    """Makes compiled functions run eagerly. They stay compiled for later calls without a budget."""
     try:
         stance = torch.compiler.set_stance("force_eager")
     except RuntimeError as error:
@@ -267,7 +268,7 @@ def _before_fork():
 
 
 def _in_child():
-    # The engine and its bytes belong to the parent, which goes on with them.
+    # The engine and its bytes belong to the parent process, which continues to use them.
     if budget._active is not None:
         Session.forked()
 

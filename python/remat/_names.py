@@ -10,7 +10,7 @@ from . import _refusals
 
 
 class Names:
-    """Names what the first step uses. Later steps use the same."""
+    """Names the tensors that the first step uses. Later steps use these tensors again."""
 
     def __init__(self, session):
         self._session = session
@@ -24,7 +24,7 @@ class Names:
     def _see(self, module, _):
         if module in self._seen:
             return
-        # The first module that is called holds the others.
+        # The first module that is called contains all other modules of the model.
         for one in module.modules():
             _refusals.check_module(one)
             self._seen.add(one)
@@ -41,7 +41,7 @@ class Names:
                         self._session.label(value, f"{kind} of {name}")
 
     def end(self):
-        """Ends the naming, so that modules are called as fast as without it."""
+        """Ends the naming, so that calls of modules cost no additional time."""
         for hook in self._hooks:
             hook.remove()
         self._hooks, self._seen, self._names = [], set(), {}

@@ -1,4 +1,4 @@
-"""Functions that read or pass on a tensor's bytes past PyTorch's dispatcher: they get resident bytes."""
+"""Functions that read a tensor's bytes, or give them away, without PyTorch's dispatcher. They get resident bytes."""
 
 import contextlib
 import functools
@@ -6,21 +6,21 @@ import threading
 
 import torch
 
-# They read at once, and nobody keeps a pointer.
+# These functions read at once, and keep no pointer.
 _READ = [
     (torch.Tensor, ["tolist", "__reduce_ex__"]),
     (torch.UntypedStorage, ["tolist", "_write_file", "__getitem__", "cpu", "__reduce__"]),
 ]
-# They print with the budget off.
+# These functions print while the budget is off.
 _PRINT = [(torch.Tensor, ["__repr__", "__format__"])]
-# They give a pointer away, by which somebody may write at any time.
+# These functions return a pointer, through which other code may write at any time.
 _EXPOSE = [
     (torch.Tensor, ["numpy", "data_ptr", "const_data_ptr", "__dlpack__"]),
     (torch.UntypedStorage, ["data_ptr", "__setitem__", "fill_"]),
     (torch.utils.dlpack, ["to_dlpack"]),
     (torch, ["to_dlpack"]),
 ]
-# They replace the bytes of a storage.
+# These functions replace the bytes of a storage.
 _LEAVE = [
     (torch.UntypedStorage, ["share_memory_", "_share_fd_cpu_", "_share_filename_cpu_", "resize_", "pin_memory"]),
     (torch.Tensor, ["share_memory_"]),
@@ -32,8 +32,8 @@ _KEEP = [
     (torch.Tensor, ["tensor_split"]),
     (torch._VF, ["_pad_packed_sequence", "lstm", "gru", "rnn_tanh", "rnn_relu"]),
 ]
-# They choose another algorithm under any dispatch mode of PyTorch's, and so give other bits. They run without the
-# budget, and their results are leaves.
+# Under any dispatch mode of PyTorch, these functions choose another algorithm, which gives other bits. They
+# therefore run without the budget, and their results are leaves.
 _WHOLE = [
     (torch.linalg, ["eigvalsh", "svdvals", "cond", "matrix_norm", "matrix_rank", "norm"]),
     (torch, ["norm", "nuclear_norm"]),
@@ -44,10 +44,11 @@ _state = threading.local()
 
 @contextlib.contextmanager
 def reading():
-    """Pointers that are given away within are only read from, and not kept.
+    """Declares that code only reads through pointers that it gets in this block, and does not keep them.
 
-    ``tensor.data_ptr()`` exposes a tensor: somebody may write to it at any time, so from then on an op that reads it
-    keeps a copy, or its results are never evicted. Within ``reading``, tensors are only kept resident.
+    Without ``reading``, code that calls ``tensor.data_ptr()`` may write to the tensor at any time. From then
+    on, an op that reads the tensor keeps a copy, or its results are never evicted. Within ``reading``, the
+    tensor only stays resident.
     """
     was, _state.reads = getattr(_state, "reads", False), True
     try:
@@ -135,7 +136,7 @@ def _put(session, way, method):
 
 @contextlib.contextmanager
 def in_place(session):
-    """Puts the readers in place."""
+    """Installs the wrappers of these functions."""
     ways = [
         (_read, _READ),
         (_print, _PRINT),

@@ -1,4 +1,4 @@
-"""Parts of PyTorch that work on storages by themselves: refused while a budget is on."""
+"""Refusals: parts of PyTorch that manage storages themselves cannot be used while a budget is on."""
 
 import contextlib
 import functools
@@ -14,7 +14,7 @@ _REASON = {
 
 
 def check():
-    """Raises if something is on that a budget does not bear."""
+    """Raises an error if a feature of PyTorch is on that does not work under a budget."""
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
         raise RuntimeError("a CUDA graph is being captured; a budget evicts, which a graph cannot repeat")
 
@@ -34,7 +34,7 @@ def _refuse(name, reason):
 
 @contextlib.contextmanager
 def in_place():
-    """Puts the refusals in place."""
+    """Installs the refusals."""
     import torch.nn.parallel as parallel
 
     owners = [parallel.DistributedDataParallel, parallel.DataParallel]

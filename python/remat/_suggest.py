@@ -1,4 +1,4 @@
-"""How much memory a step takes, and which budgets it would pass in, without running it."""
+"""Predicts how much memory a step takes, and which budgets suffice, without computing values."""
 
 import contextlib
 import dataclasses
@@ -13,23 +13,23 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from ._budget import _UNLIMITED, _human, _size, budget
 from ._remat import replays
 
-# Shares of the bytes without a limit that are tried, in percent.
+# Budgets to try, in percent of the bytes that the step takes without a limit.
 _PERCENTS = list(range(100, 5, -10))
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A budget, and what a step would take in it."""
+    """Budget, and the predicted cost of a step in this budget."""
 
     budget_bytes: int
     slowdown: float | None
-    """Work with recomputation, as a multiple of the step's own work; None if the step does not pass in the budget, or
-    would do more than twice its work."""
+    """Work of the step with recomputation, as a multiple of the step's own work. None if the budget is too small, or if
+    the step would do more than twice its work."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Suggestion:
-    """What ``remat.suggest`` found. ``print`` shows it as a table."""
+    """Result of ``remat.suggest``. ``print`` shows it as a table."""
 
     peak_bytes: int
     """Bytes that the step takes without a limit."""
@@ -39,11 +39,11 @@ class Suggestion:
     """Operators in all steps that were tried."""
     steps: int
     assumed: dict[str, int]
-    """Calls for which the run assumed something, by operator: a number that was read, or the largest size of a result."""
+    """Numbers of calls with an assumed result, by operator: an assumed number, or the largest size of a result."""
 
     @property
     def smallest_bytes(self):
-        """Smallest budget that was found to pass; None if none was."""
+        """Smallest budget found in which the step passes; None if there is none."""
         return min((row.budget_bytes for row in self.rows if row.slowdown is not None), default=None)
 
     def __str__(self):
@@ -69,9 +69,9 @@ def _with_gradients():
 
 @contextlib.contextmanager
 def _as_before():
-    """Optimizers are in the end what they were. Gradients of the steps are dropped."""
+    """Restores the optimizers at the end, and drops the gradients of the steps."""
     states = {}
-    # No gradient is kept alive longer than the step needs it.
+    # No reference keeps a gradient longer than the step needs the gradient.
     known = {id(tensor.grad): weakref.ref(tensor.grad) for tensor in _with_gradients()}
 
     def keep(optimizer, *_):
@@ -94,15 +94,15 @@ def _as_before():
 
 
 def suggest(step, size=None, *, steps=3, policy="learned:portfolio", seed=0, device=None):
-    """Says how many bytes a training step takes, and how much slower it would be in smaller budgets.
+    """Predicts how many bytes a training step takes, and how much slower the step would be in smaller budgets.
 
     The step runs without values: no kernel computes, and no memory is allocated but for parameters and data that exist
     already. A model made on the device ``meta`` needs no memory at all. Parameters, buffers, the optimizer's state and
-    the random generators are what they were before, and gradients of the step are dropped. Whatever else the step counts,
-    such as a schedule, moves on.
+    the random generators are what they were before, and gradients of the step are dropped. Other counters of
+    the step, such as that of a schedule, are not restored.
 
-    A number that the step reads, such as ``loss.item()``, is 1, or False. A result whose size depends on values is
-    assumed to be as large as it can be. The answer says where this was so.
+    A number that the step reads, such as ``loss.item()``, is 1, or False. A result whose size depends on values
+    is assumed to have its largest possible size. The answer lists these assumptions.
 
     Args:
         step: a function of no arguments that does one training step: forward pass, backward pass and update.

@@ -1,4 +1,4 @@
-"""Threads that are started under a budget are under the budget."""
+"""Puts threads that are started while a budget is on under this budget."""
 
 import contextlib
 import threading
@@ -6,7 +6,7 @@ import threading
 
 @contextlib.contextmanager
 def in_place(mode):
-    """Puts threads under the mode: those that are started while it is on."""
+    """Puts threads that are started while the mode is on under the mode."""
     start = threading.Thread.start
 
     def governed(self, *args, **kwargs):

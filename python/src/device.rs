@@ -1,4 +1,4 @@
-//! Table of storages in the shim as a device of remat: a device that owns its memory.
+//! Device of remat that owns its memory: the table of storages in the shim.
 
 use crate::ffi::{rm_adopt, rm_clone, rm_execute, rm_release};
 use crate::op::TorchOp;
@@ -29,7 +29,7 @@ pub(crate) struct TorchDevice {
 }
 
 impl TorchDevice {
-    /// Limit of the memory. The budget is far below, and may rise up to this limit.
+    /// Limit of the memory, to which the budget may rise. The budget is far smaller.
     pub const MOST: u64 = 1 << 60;
 }
 
@@ -55,7 +55,7 @@ impl Device for TorchDevice {
         Ok(Took::Unknown)
     }
 
-    /// Always fails: the program reads tensors where they lie.
+    /// Always fails, because the program reads tensors directly in memory.
     fn read(&mut self, _from: Place) -> Result<Outside, DeviceError> {
         Err(DeviceError::new("a tensor of PyTorch's is read where it lies"))
     }

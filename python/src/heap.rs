@@ -1,9 +1,9 @@
-//! Heap for tensors on the CPU, so that the process takes no more memory than the budget says.
+//! Heap for tensors on the CPU, which keeps the memory of the process within the budget.
 //!
-//! malloc keeps freed blocks, and cannot use them where a larger tensor is wanted: under a budget, a
-//! process grew to several times the budget. This heap places tensors in one range of addresses by
-//! best fit. Pages of freed tensors stay with the process, for the next tensors. When all pages
-//! together exceed the budget, those of free space go back to the system.
+//! `malloc` keeps freed blocks, but cannot use them for a larger tensor. With `malloc`, a process
+//! under a budget grew to several times the budget. This heap places tensors in one range of
+//! addresses by best fit. Pages of freed tensors stay with the process, for the next tensors. When
+//! all pages together exceed the budget, the heap returns pages of free space to the system.
 
 use crate::ffi::rm_live;
 use remat::unstable::memory::{Arena, Block};
@@ -12,16 +12,18 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Smallest tensor in the heap. Smaller ones leave no gaps that matter.
+/// Smallest tensor in the heap, in bytes. `malloc` places smaller tensors, because the gaps that
+/// they leave are negligible.
 const LEAST: usize = 32 << 10;
 
-/// Largest range of addresses to ask for, and the smallest that is of use, in bytes.
+/// Largest range of addresses to request, and the smallest range that is useful, in bytes.
 const RANGES: (u64, u64) = (1 << 40, 1 << 30);
 
 /// Unit in which pages go back to the system, in bytes.
 const UNIT: u64 = 64 << 10;
 
-/// Pages that may be resident beyond the budget: a share of it, and these bytes.
+/// Pages that may be resident beyond the budget: the budget divided by the first number, plus the
+/// second number in bytes.
 const SLACK: (u64, u64) = (20, 8 << 20);
 
 static HEAP: Mutex<Option<Heap>> = Mutex::new(None);
@@ -35,7 +37,7 @@ struct Heap {
     arena: Arena,
     /// Block of each address that was handed out.
     blocks: HashMap<usize, Block>,
-    /// Units that the process may have pages in: those of all blocks are among them.
+    /// Whether each unit may have resident pages. All units of blocks do.
     resident: Vec<bool>,
     /// Number of resident units.
     units: u64,
@@ -45,7 +47,7 @@ struct Heap {
     budget: Option<u64>,
 }
 
-/// Takes tensors from now on, within a budget.
+/// Begins to place tensors in the heap, within a budget.
 pub(crate) fn begin(budget: u64) {
     let mut heap = lock();
     if heap.is_none() {
@@ -63,7 +65,7 @@ pub(crate) fn set_budget(bytes: u64) {
     }
 }
 
-/// Takes no more tensors. Tensors that are in the heap stay there.
+/// Ends the placing of tensors in the heap. Tensors that are in the heap stay there.
 pub(crate) fn end() {
     if let Some(heap) = &mut *lock() {
         heap.budget = None;
@@ -147,7 +149,8 @@ impl Heap {
         if self.units <= most {
             return;
         }
-        // The best fit is the lowest of equal holes, so space at high addresses is wanted last.
+        // Among equal holes, the best fit takes the lowest, so space at high addresses is used
+        // last. Return this space first.
         for hole in self.arena.chunks().rev().filter(|chunk| chunk.is_free()) {
             let (mut unit, end) = (hole.offset.div_ceil(UNIT), self.top.min(hole.end() / UNIT));
             while unit < end && self.units > most {
@@ -172,7 +175,7 @@ impl Heap {
     }
 }
 
-/// Memory for a tensor; null if malloc has to give it.
+/// Memory for a tensor; null if `malloc` has to provide it.
 #[unsafe(no_mangle)]
 extern "C" fn remat_heap_alloc(bytes: usize) -> *mut c_void {
     if bytes < LEAST || RANGE.1.load(Ordering::Relaxed) == 0 {
@@ -182,7 +185,7 @@ extern "C" fn remat_heap_alloc(bytes: usize) -> *mut c_void {
     address.map_or(std::ptr::null_mut(), |address| address as *mut c_void)
 }
 
-/// Frees memory of the heap. Returns whether it was of the heap.
+/// Frees memory of the heap. Returns false if the memory is not of the heap.
 #[unsafe(no_mangle)]
 extern "C" fn remat_heap_free(memory: *mut c_void) -> bool {
     let (base, bytes) = (RANGE.0.load(Ordering::Acquire), RANGE.1.load(Ordering::Acquire));

@@ -30,7 +30,7 @@ create_exception!(
 /// Number of the CPU among PyTorch's types of devices.
 const CPU: i8 = 0;
 
-/// What runs under one budget.
+/// Session of one budget.
 #[pyclass(module = "remat._remat")]
 pub(crate) struct Session(Box<UnsafeCell<Inner>>);
 
@@ -88,7 +88,7 @@ impl Session {
         Ok(Self(Box::new(UnsafeCell::new(Inner::new(driver)))))
     }
 
-    /// Takes calls from now on: those of threads with this mode.
+    /// Begins to handle the calls of threads with this mode.
     fn begin(&self, mode: &Bound<'_, PyAny>, device_type: i8, index: i8) {
         let py = mode.py();
         let error = py.get_type::<OutOfMemory>();
@@ -125,7 +125,8 @@ impl Session {
                 }
                 session.driver.execute(Command::Commit(tensor));
                 failure = failure.or(session.driver.take_failure());
-                // A loss that was told before is told once more, because the value stays lost.
+                // The loss of a value is reported again, even if it was reported before, because
+                // the value stays lost.
                 failure = failure.or(session.bring(tensor).err());
             }
             // SAFETY: the engine uses no bytes after this.
@@ -143,7 +144,7 @@ impl Session {
         })
     }
 
-    /// Makes a tensor resident, for a reader that runs at once. A leaf always is.
+    /// Makes a tensor resident, for a reader that runs at once. A leaf is always resident.
     fn bring(&self, tensor: &Bound<'_, PyAny>) -> PyResult<()> {
         let Some(tensor) = evictable(tensor) else { return Ok(()) };
         self.locked(|session| session.bring(tensor))
@@ -185,7 +186,8 @@ impl Session {
         self.locked(|session| {
             session.bury();
             for tensor in held(true) {
-                // A value that does not fit is evicted in the child, too, and an error if read there.
+                // A value that does not fit stays evicted in the child process, and reading it
+                // there is an error.
                 let _ = session.bring(tensor);
             }
             Ok(())
@@ -229,7 +231,7 @@ impl Session {
         unsafe { rm_stress(on) };
     }
 
-    /// Tells that this process was forked: its budget belongs to the parent.
+    /// Notes that this process was forked, so that its budget belongs to the parent.
     #[staticmethod]
     fn forked() {
         // SAFETY: sets a flag.
@@ -249,7 +251,8 @@ impl Session {
         })
     }
 
-    /// Calls whose sizes were not known before, or that had operands elsewhere, by operator.
+    /// Numbers of calls that cannot run again, by operator: their sizes were unknown before the
+    /// run, or they had operands on another device.
     fn once<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.calls(rm_each_once)?.into_py_dict(py)
     }
@@ -264,7 +267,7 @@ impl Session {
         })
     }
 
-    /// Calls of a dry run that stand on an assumption, by operator.
+    /// Numbers of calls of a dry run whose result was assumed, by operator.
     fn guesses<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.calls(rm_each_guess)?.into_py_dict(py)
     }
@@ -367,7 +370,7 @@ impl Session {
             unsafe { rm_locked(run::<W>, std::ptr::from_mut(job).cast()) }
         }
         let mut job = Job { session: &self.0, work: Some(work), done: Ok(()) };
-        // Within an op there is nothing to do: its operands are resident.
+        // Within an op, nothing needs to be done, because the op's operands are resident.
         start(&mut job);
         job.done.map_err(|error| match error.is_of_memory() {
             true => OutOfMemory::new_err(error.to_string()),
@@ -376,8 +379,8 @@ impl Session {
     }
 }
 
-/// Number of the value that a tensor looks at, and whether it is a leaf; `None` if the budget does
-/// not count it.
+/// Number of the value that a tensor views, and whether the value is a leaf; `None` if the budget
+/// does not count the value.
 fn number(tensor: &Bound<'_, PyAny>) -> Option<(TensorId, bool)> {
     let mut leaf = false;
     // SAFETY: the shim checks whether the object is a tensor.

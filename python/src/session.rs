@@ -1,5 +1,5 @@
 //! Session: turns operator calls into commands of remat. A value of a storage between two writes is
-//! a tensor of remat; views are `PyTorch`'s own business.
+//! a tensor of remat. Views are handled by `PyTorch` alone.
 
 use crate::device::{Outside, TorchDevice};
 use crate::ffi::{
@@ -20,8 +20,8 @@ pub(crate) struct Session {
     pub driver: Driver<TorchDevice>,
     next: u64,
     names: HashMap<*const c_char, Arc<str>>,
-    /// Number of values that were written over because nothing needed them any more. The engine
-    /// counts each as an eviction.
+    /// Number of values that were overwritten because nothing needed them any more. The engine
+    /// counts each of them as an eviction.
     pub given: u64,
     /// Most bytes of leaves at the end of a step.
     leaf_bytes: u64,
@@ -57,7 +57,7 @@ impl Session {
         }
     }
 
-    /// Deletes the tensors that nobody holds any more.
+    /// Deletes the tensors that the program no longer holds.
     pub fn bury(&mut self) {
         let mut dead = [0; 64];
         loop {
@@ -145,8 +145,8 @@ impl Session {
         self.failure()
     }
 
-    /// Makes a value a leaf whose bytes somebody outside of `PyTorch` may change. Whatever needs
-    /// the value's bytes gets a copy first.
+    /// Makes a value a leaf whose bytes code outside of `PyTorch` may change. Before that, tensors
+    /// whose recomputation needs the bytes get a copy.
     pub fn expose(&mut self, tensor: TensorId) -> Result<(), Error> {
         // SAFETY: the shim makes a record that belongs to the caller.
         let record = Record(unsafe { rm_notice_record() });

@@ -1,4 +1,4 @@
-"""A function run in a forked process, so that a crash ends one test only."""
+"""Runs a function in a forked process, so that a crash ends only one test."""
 
 import faulthandler
 import os
@@ -10,7 +10,7 @@ SECONDS = 60
 
 
 def apart(function):
-    """Returns what the function returns there, and raises an AssertionError if it fails or the process dies."""
+    """Returns the function's result, and raises an AssertionError if the function fails or the process dies."""
     reader, writer = os.pipe()
     if (child := os.fork()) == 0:
         os.close(reader)

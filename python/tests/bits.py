@@ -1,4 +1,4 @@
-"""Values as plain Python with all their bits, to compare them."""
+"""Converts values to plain Python objects with all their bits, to compare them."""
 
 import numpy
 import torch
@@ -40,7 +40,7 @@ def tensors(value):
 
 
 def is_ordinary(tensor):
-    """Whether a tensor has its bytes, and no budget counts it."""
+    """Whether a tensor is ordinary: its storage has the bytes, and no budget counts them."""
     from remat._remat import Session
 
     if tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized:

@@ -74,7 +74,7 @@ def fresh(value):
 
 
 def current(op):
-    """The operator as a program finds it now, which a budget may have put another function in place of."""
+    """The operator as a program finds it now. A budget may have replaced it by another function."""
     name = op.name.rpartition(".")[2]
     for module in (torch.linalg, torch):
         function = getattr(module, name, None)

@@ -1,4 +1,4 @@
-"""The face of a budget: sizes, refusals, counters, and what happens when memory does not suffice."""
+"""The interface of a budget: sizes, refusals, counters, and errors when memory does not suffice."""
 
 import gc
 import threading

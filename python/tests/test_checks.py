@@ -11,8 +11,8 @@ import remat
 # Budgets to try, as shares of the peak without a limit.
 SHARES = (0.4, 0.6, 0.8, 1.0)
 
-# Not run in little memory. They catch exceptions themselves, OutOfMemory among them; `library_is_destroyed` uses an
-# operator after its end, and only chance tells whether that shows.
+# Checks that are not run in little memory. They catch exceptions themselves, OutOfMemory among them.
+# `library_is_destroyed` uses an operator after its library is destroyed, which fails only by chance.
 NOT_IN_LITTLE_MEMORY = {
     "assertions_and_metadata",
     "failed_write_keeps_the_value",
@@ -43,7 +43,7 @@ def governed(check, size, stress=False):
 
 
 def compare(got, want):
-    # The first difference, without all bytes of the rest.
+    # Shows only the first difference, without the bytes of all others.
     assert type(got) is type(want) and len(got) == len(want)
     for i, (mine, plain) in enumerate(zip(got, want)):
         assert mine == plain, f"value {i}: {mine} instead of {plain}"

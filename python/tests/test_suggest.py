@@ -1,4 +1,4 @@
-"""`remat.suggest`: what it says, beside runs; and that nothing is changed by it."""
+"""Compares the answers of `remat.suggest` with runs, and tests that `suggest` changes nothing."""
 
 import copy
 import re
@@ -103,7 +103,7 @@ def test_budgets_of_ones_own():
 
 
 def test_values_that_are_known_are_computed():
-    """Lengths and counts that no unknown value goes into decide about sizes as in a run."""
+    """Lengths and counts that depend on no unknown value determine sizes as in a run."""
     lengths = torch.tensor([3, 5, 2])
     seen = []
 
