@@ -14,7 +14,8 @@ enum RmKind : uint32_t {
   RM_OVER = 1,
   // In the first `targets` inputs, which are leaves from then on, and in storages of their own.
   RM_UPDATE = 2,
-  // Nowhere. The first inputs are about to be written to, so whatever needs their old values gets copies.
+  // Nowhere. An op is about to write to the first inputs, so tensors whose recomputation needs the old values get
+  // copies.
   RM_NOTICE = 3,
   // Nowhere. Memory for the outputs is made free.
   RM_RESERVE = 4,

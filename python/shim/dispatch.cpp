@@ -1,7 +1,8 @@
-// The way of an operator call from PyTorch's dispatcher to the engine.
+// Passes operator calls from PyTorch's dispatcher to the engine.
 //
-// A budget is a dispatch mode. PyTorch hands each call under a mode to the Python interpreter's `dispatch`. Our
-// interpreter looks whether the top mode is the budget; if so, the call stays in C++ and needs no lock of Python's.
+// A budget is a dispatch mode. PyTorch passes each call under a mode to the function `dispatch` of its Python
+// interpreter. This file replaces the function. If the top mode is the budget, the call stays in C++, and does not
+// need Python's global lock.
 #include "allocator.h"
 #include "api.h"
 #include "dry_run.h"
@@ -95,7 +96,7 @@ void call_plain(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 // The entry of a storage, which becomes a leaf if the budget did not count it before.
 Held* counted(c10::StorageImpl* storage) {
   if (auto* held = held_of(storage)) return held;
-  // Memory that somebody else allocated, such as NumPy or another process, may be written to by them at any time.
+  // Other code, such as NumPy or another process, may write to memory that it allocated at any time.
   auto& data = storage->_mutable_data_ptr_no_checks();
   auto own = c10::GetAllocator(storage->device_type())->raw_deleter();
   if (!data.get() && storage->nbytes() && !is_dry())
@@ -109,7 +110,7 @@ Held* counted(c10::StorageImpl* storage) {
   return held_of(storage);
 }
 
-// What an op returned, but the engine does not know: counted from now on, as leaves.
+// Counts storages that an op returned and that the engine does not know yet. They are leaves.
 void count_results(const Form& form, const torch::jit::Stack& stack) {
   c10::SmallVector<c10::StorageImpl*, 8> seen;
   each_new_storage(torch::jit::last(stack, form.results), seen, [](const at::Tensor& tensor, c10::StorageImpl* storage) {
@@ -130,7 +131,7 @@ std::string call_of_program(const Form& form, const Operands& operands) {
   return out.str();
 }
 
-// Hands an op to the engine. Throws if the op raises or memory does not suffice.
+// Passes an op to the engine. Throws if the op raises or memory does not suffice.
 void apply(RmApply& call, Record* record, const Form& form, const Operands& operands) {
   call.record = record;
   // Rust may delete the record as soon as no value needs it, so the record writes what it raised to this frame.
@@ -143,7 +144,8 @@ void apply(RmApply& call, Record* record, const Form& form, const Operands& oper
   std::rethrow_exception(raised);
 }
 
-// Whatever needs the old values of these storages gets copies, because the storages are about to be written to.
+// Announces that an op will write to these storages. Tensors whose recomputation needs the old values get copies
+// first.
 void notice(const Form& form, c10::ArrayRef<c10::StorageImpl*> storages, const torch::jit::Stack& stack) {
   if (storages.empty()) return;
   Operands none;
@@ -190,7 +192,7 @@ void reserve(const Form& form, const torch::jit::Stack& stack) {
   remat_bury(session);
 }
 
-// Whether the first look is at a whole storage.
+// Whether the first operand views its whole storage.
 bool covers(const Operands& operands) {
   const auto& look = operands.looks[0];
   uint64_t elements = 1;
@@ -200,12 +202,12 @@ bool covers(const Operands& operands) {
     if (look.strides[i] < 0 || look.sizes[i] == 0) return false;
     reach += static_cast<uint64_t>(look.sizes[i] - 1) * static_cast<uint64_t>(look.strides[i]);
   }
-  // Elements that do not overlap fill exactly what they reach.
+  // Elements that do not overlap fill exactly the bytes from the first to the last of them.
   return look.argument == 0 && look.offset == 0 && !look.conj && !look.neg && elements == reach &&
          elements * c10::elementSize(look.dtype) == operands.storages[0]->nbytes();
 }
 
-// Whether another operand looks at the storage that the op writes to.
+// Whether another operand views the storage that the op writes to.
 bool reads_target(const Operands& operands) {
   for (size_t i = 1; i < operands.looks.size(); i++)
     if (operands.looks[i].input == 0) return true;
@@ -244,7 +246,8 @@ void run(const Form& form, torch::jit::Stack* stack) {
   for (auto* one : held) inputs.push_back(one->tensor);
   std::vector<uint64_t> snapshots;
   if (tainted && !is_unknown && operands.targets == 0) {
-    // An op can run again if its inputs do not change: it reads copies, if these are smaller than what it makes.
+    // An op can run again only if its inputs do not change. The op therefore reads copies, if the copies are smaller
+    // than its outputs.
     uint64_t copied = 0, made = 0;
     for (auto* one : held)
       if (one->tainted) copied += one->storage.lock()->nbytes();
@@ -302,7 +305,7 @@ void run(const Form& form, torch::jit::Stack* stack) {
     apply(call, record, form, operands);
   } catch (...) {
     for (uint64_t copy : snapshots) abandon(copy);
-    // Memory that nobody wrote to is as good as other such memory.
+    // Memory that no op has written to may have any contents, so the op may run again.
     if (call.kind == RM_WRITE) renew(operands.storages[0]);
     throw;
   }
@@ -348,7 +351,7 @@ bool is_ours_on_top() {
   return length > 0 && TorchDispatchModeTLS::get_stack_at(length - 1)->ptr(getPyInterpreter()) == mode;
 }
 
-// The interpreter of PyTorch, with a `dispatch` of our own.
+// PyTorch's table of the Python interpreter, with a replaced function `dispatch`.
 struct Interpreter final : c10::impl::PyInterpreterVTable {
   const c10::impl::PyInterpreterVTable& inner;
 
@@ -448,7 +451,8 @@ Held* held_by(PyObject* object) {
   return THPStorage_Check(object) ? held_of(THPStorage_Unpack(object).unsafeGetStorageImpl()) : nullptr;
 }
 
-// Dispatch keys above the one for modes: what runs outside of a call must not pass them, as within a call.
+// Dispatch keys above the key for modes. Code that runs outside of a call must not pass these keys, as code within a
+// call does not.
 constexpr auto ABOVE_MODES = c10::DispatchKeySet(c10::DispatchKeySet::FULL) ^
                              (c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::Python) |
                               c10::DispatchKeySet(c10::DispatchKey::Python));
@@ -460,7 +464,7 @@ using namespace remat;
 
 extern "C" {
 
-// Puts our interpreter in place of PyTorch's. Called once.
+// Replaces PyTorch's table of the Python interpreter. Called once.
 void rm_install() {
   auto* interpreter = getPyInterpreter();
   interpreter->vtable_ = new Interpreter(*interpreter->vtable_);
@@ -510,7 +514,7 @@ int rm_execute(void* record_, const uint64_t* inputs, size_t inputs_len, const u
   auto keep = [&] {
     if (is_first && record.raised_to) *record.raised_to = std::current_exception();
   };
-  // Storages that an op was to update hold what the op left in them when it raised, as in plain PyTorch.
+  // If an op raises, the storages that it updates keep the bytes that it has written so far, as in plain PyTorch.
   bool goes_on = is_first && record.kind == RM_UPDATE;
   auto over = [&] {
     for (size_t i = record.targets; goes_on && i < outputs_len; i++) abandon(record.made + i);

@@ -1,8 +1,8 @@
-// Storages of PyTorch whose bytes lie in a table of ours.
+// Table of the bytes of PyTorch's storages.
 //
-// A tensor stays an ordinary tensor. Only the bytes of its storage move: the storage keeps a pointer to the
-// bytes, with a deleter that tells us when nobody holds the storage any more. To evict is to set that pointer
-// to null. Views, saved tensors and parameters share the storage and need no change.
+// A tensor stays an ordinary tensor. Only the bytes of its storage move to the table. The storage keeps a pointer to
+// the bytes, with a deleter that is called when the last reference to the storage is dropped. Eviction sets this
+// pointer to null. Views, saved tensors and parameters share the storage and need no change.
 #pragma once
 
 #include <c10/core/StorageImpl.h>
