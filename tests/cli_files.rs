@@ -293,7 +293,7 @@ fn the_end_of_memory_is_an_error_wherever_it_comes() {
                 Some(0) => done += 1,
                 Some(1 | 2) => {
                     assert!(said.contains("error: "), "{case}: {said}");
-                    ended += usize::from(said.contains("memory has ended: an allocation of "));
+                    ended += usize::from(said.contains("no more memory: an allocation of "));
                 }
                 code => panic!("{case} ends with {code:?}: {said}"),
             }

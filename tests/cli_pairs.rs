@@ -271,7 +271,7 @@ impl Model {
             ((has("random-crop") || has("random-flip")) && is_text, "changes images"),
             (
                 (has("random-crop") || has("random-flip")) && own,
-                "is for networks that tell classes",
+                "is for networks that classify images",
             ),
             (has("precision") && own && self.name != "unet", "and --precision f32"),
             (has("learn") && other_policy, "--learn needs --policy learned"),

@@ -25,7 +25,7 @@ struct Args {
     /// Number of steps
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
     steps: u32,
-    /// Images in a step
+    /// Number of images in each step
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
 }

@@ -30,7 +30,7 @@ use std::sync::Arc;
 struct Args {
     #[command(flatten)]
     options: Options,
-    /// Times that it sees all images
+    /// Number of passes over all images
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     epochs: u32,
 }

@@ -33,13 +33,13 @@ struct Args {
     /// Number of steps
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     steps: u32,
-    /// Pieces of text in a step
+    /// Number of pieces of text in each step
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
-    /// Share of values that each layer drops as it learns
+    /// Share of values that dropout sets to 0 in each layer
     #[arg(long, default_value_t = 0.0, value_parser = share)]
     dropout: f64,
-    /// What to learn [default: the Apache License, which stays as it is]
+    /// Text file to train on [default: the text of the Apache License]
     #[arg(long, value_name = "FILE")]
     text: Option<PathBuf>,
 }

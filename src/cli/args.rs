@@ -134,11 +134,11 @@ pub struct MemoryArgs {
     #[arg(long, value_name = "NAME", default_value = "learned:portfolio", default_value_ifs = usual_policy(), value_parser = policy())]
     pub policy: PolicyKind,
 
-    /// Effort to learn, before a step runs, what to evict [default: as --policy says]
+    /// How evictions are predicted before a step runs [default: as --policy says]
     #[arg(long, value_name = "HOW")]
     pub learn: Option<LearnArg>,
 
-    /// File that keeps what was learned for later runs
+    /// File that keeps the forecasts of this run for later runs
     ///
     /// The file has a forecast for each step in each budget. A file from another device, number of
     /// threads, cost model or version of remat is refused.
@@ -252,8 +252,8 @@ pub struct LearningArgs {
 
     /// How activations are stored: bf16 takes half the memory
     ///
-    /// Parameters, their gradients and all arithmetic are in f32 either way. bf16 has 8 bits of
-    /// mantissa instead of 24, so results differ from those of f32.
+    /// Parameters, their gradients and all arithmetic are always in f32. bf16 has 8 bits of mantissa
+    /// instead of 24, so results differ from those of f32.
     #[arg(long, value_name = "TYPE", default_value = "f32", value_enum)]
     pub precision: Precision,
 

@@ -13,9 +13,9 @@ use std::path::PathBuf;
 pub struct CheckpointArgs {
     /// Write a checkpoint at the end, and on Ctrl-C
     ///
-    /// As safetensors: parameters and buffers under the names of PyTorch's state dicts, what the
-    /// optimizer keeps, and all that a resumed run needs. An existing file is replaced only by a
-    /// complete new file.
+    /// The file has the format safetensors: parameters and buffers under the names of PyTorch's
+    /// state dicts, the optimizer's state, and everything else that a resumed run needs. An existing
+    /// file is replaced only by a complete new file.
     #[arg(long, value_name = "FILE", value_parser = file)]
     pub save: Option<PathBuf>,
 

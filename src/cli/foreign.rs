@@ -301,7 +301,7 @@ pub fn fit(
         }
         if classes != images.classes {
             return Err(Failure::usage(format!(
-                "{path} tells {classes} classes apart, but the data has {}; choose other --data",
+                "{path} has {classes} classes, but the data has {}; choose other --data",
                 images.classes
             )));
         }

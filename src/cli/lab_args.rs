@@ -104,12 +104,12 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "WHAT", default_value = "linger")]
     pub dead: DeadArg,
 
-    /// Know only what the run knew instead of the whole trace, under the budget and threshold of
-    /// the run
+    /// Use only the predictions that the run had, instead of the whole trace, under the budget and
+    /// threshold of the run
     ///
     /// Steps are recognized when they repeat, as in training, so the replay has the evictions of
-    /// the recorded run. If settings changed in the run and no policy is given, every replay is
-    /// like this.
+    /// the recorded run. If settings changed in the run and no policy is given, this option is
+    /// always on.
     #[arg(long)]
     pub as_run: bool,
 

@@ -72,8 +72,8 @@ fn end(what: std::fmt::Arguments<'_>) -> ! {
         let mut line = Cursor::new([0; 512]);
         let _ = writeln!(
             line,
-            "error: memory has ended: {what} failed; free memory, raise its limit (ulimit -v), or use less data, \
-             smaller sizes or fewer threads"
+            "error: the system has no more memory: {what} failed; free memory, raise its limit (ulimit -v), or use \
+             less data, smaller sizes or fewer threads"
         );
         let end = line.position() as usize;
         let _ = std::io::stderr().write_all(&line.get_ref()[..end]);

@@ -11,13 +11,13 @@ use std::sync::Arc;
 /// Several ranks, and the network between them.
 #[derive(Args, Debug)]
 pub struct NetworkArgs {
-    /// Also tell the time of a step on N ranks, for each N of a list such as 8,64,1024
+    /// Also predict the time of a step on N ranks, for each N of a list such as 8,64,1024
     ///
-    /// Each rank runs the whole trace on data of its own. If the trace has collectives, their time
-    /// is that of --network. If the trace is of one rank, each gradient is summed over all ranks
-    /// once it is complete, and its update waits for the sum. A step is the mean from the first mark
-    /// of a step to the last, or the whole trace if there are fewer than two marks. Costs must be
-    /// times: record with --cost measured.
+    /// Each rank runs the whole trace on its own data. If the trace has collectives, their time is
+    /// that of --network. If the trace is of one rank, each gradient is summed over all ranks when it
+    /// is complete, and its update waits for the sum. The time of a step is the mean from the first
+    /// mark of a step to the last, or that of the whole trace if there are fewer than two marks.
+    /// Costs must be times: record with --cost measured.
     #[arg(long, value_name = "LIST", value_parser = values::ranks, requires = "network", allow_hyphen_values = true, help_heading = "Several ranks")]
     pub ranks: Option<Ranks>,
 

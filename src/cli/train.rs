@@ -351,7 +351,7 @@ pub fn task(args: &TrainArgs) -> Result<Box<dyn Task>, Failure> {
                 format!("{option} changes images, but {data} is a text; drop {option}")
             }
             _ => {
-                format!("{option} is for networks that tell classes of images apart; drop {option}")
+                format!("{option} is for networks that classify images; drop {option}")
             }
         };
         return Err(Failure::usage(message));

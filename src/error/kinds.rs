@@ -94,9 +94,9 @@ pub enum RegenerationError {
     },
     /// Regenerating the inputs of one command needs far more runs than the number of different ops.
     #[error(
-        "regenerating evicted tensors was given up after {runs} runs of {paths} ops, which cost more than {limit} \
-         times one run of each op, the regeneration limit; raise the budget or the limit, or hold or commit() a value \
-         in between"
+        "regenerating evicted tensors ended after {runs} runs of {paths} ops, which cost more than {limit} times one \
+         run of each op, the regeneration limit; raise the budget or the limit, or hold or commit() an intermediate \
+         value"
     )]
     RegenerationLimit {
         /// Number of runs before the regeneration was given up.

@@ -304,7 +304,7 @@ fn images_have_to_be_those_of_the_file() {
     ]);
     assert_eq!(report["model"], "resnet18");
     std::fs::remove_dir_all(photos.join("class9")).unwrap();
-    refused(&with(&["--image-size", "64x64"]), 2, "tells 10 classes apart, but the data has 9");
+    refused(&with(&["--image-size", "64x64"]), 2, "has 10 classes, but the data has 9");
     refused(&["generate", file], 2, "is a resnet18, which learns from images");
     refused(&["train", "resnet50", "--resume", file, "--data", &data], 2, "is a resnet18");
     std::fs::remove_dir_all(folder).unwrap();
