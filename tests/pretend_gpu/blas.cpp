@@ -46,21 +46,21 @@ Handles<Handle>& handles() {
     return REFUSE(CUBLAS_STATUS_EXECUTION_FAILED, "the stream was destroyed");                        \
   }
 
-// A matrix as it lies in memory, before it is transposed.
+// A matrix in memory, before it is transposed.
 struct Matrix {
   const float* start;
   int64_t rows, columns, ld;
   int64_t stride = 0, count = 1;  // of a batch
 
   int64_t span() const { return rows && columns ? (columns - 1) * ld + rows : 0; }
-  // From its first element to behind its last; strides may be negative.
+  // The range from the first element to just past the last. Strides may be negative.
   std::pair<const float*, const float*> range() const {
     int64_t last = stride * (count - 1);
     return {start + std::min<int64_t>(last, 0), start + std::max<int64_t>(last, 0) + span()};
   }
 };
 
-// A real GPU would read or write whatever is there.
+// A real GPU would access the memory without an error.
 bool on_device(const char* function, const char* name, const Matrix& x) {
   auto [from, to] = x.range();
   if (from == to) return true;
@@ -78,7 +78,7 @@ bool meet(const Matrix& x, const Matrix& y) {
   return a.first < b.second && b.first < a.second;
 }
 
-// Whether the workspace is still there, and is nothing else.
+// Whether the workspace is still allocated, and overlaps no other operand.
 bool workspace_free(const char* function, const Handle& handle, std::initializer_list<const Matrix*> matrices) {
   if (!handle.workspace) return true;
   if (!memory().on_device(handle.workspace, handle.workspace_bytes)) {
@@ -96,7 +96,7 @@ bool workspace_free(const char* function, const Handle& handle, std::initializer
   return true;
 }
 
-// A real product may use all of its workspace; this one spoils a part at either end.
+// A real product may use all of its workspace. This one overwrites a part at each end of the workspace.
 void spoil(char* workspace, size_t bytes) {
   if (!workspace) return;
   size_t part = std::min<size_t>(bytes, 16 << 10);
@@ -143,7 +143,7 @@ cublasStatus_t products(const char* function, Handle& handle, int ta, int tb, in
   return CUBLAS_STATUS_SUCCESS;
 }
 
-// Whether a product of these types is to be of TF32; no value if it is not supported.
+// Whether a product of these types rounds its inputs to TF32; no value if the types are not supported.
 cublasStatus_t precision(const char* function, const Handle& handle, int a, int b, int c, int compute, bool* tf32) {
   if (a != kRealFloat || b != kRealFloat || c != kRealFloat ||
       (compute != kCompute32F && compute != kCompute32FPedantic && compute != kCompute32FFastTf32)) {
@@ -177,7 +177,7 @@ API cublasStatus_t cublasSetStream_v2(void* pointer, CUstream stream_handle) {
   if (!stream) return REFUSE(CUBLAS_STATUS_INVALID_VALUE, "there is no stream %p", stream_handle);
   handle->stream = stream;
   handle->stream_handle = stream_handle;
-  // As cuBLAS does: the workspace is to be set after the stream.
+  // As in cuBLAS, setting the stream resets the workspace, so the workspace must be set after the stream.
   handle->workspace = nullptr;
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -195,7 +195,7 @@ API cublasStatus_t cublasSetWorkspace_v2(void* pointer, void* workspace, size_t 
 
 API cublasStatus_t cublasSetMathMode(void* pointer, int mode) {
   FIND_HANDLE(handle, pointer);
-  // The flag 16 forbids sums of less precision; there are none here.
+  // The flag 16 forbids sums of lower precision. This library never uses lower precision.
   if ((mode & ~16) < 0 || (mode & ~16) > kTf32Math) return CUBLAS_STATUS_INVALID_VALUE;
   handle->math = mode & ~16;
   return CUBLAS_STATUS_SUCCESS;
@@ -273,7 +273,7 @@ API cublasStatus_t cublasSgeam(void* pointer, int ta, int tb, int m, int n, cons
       (beta != 0 && !on_device(__func__, "B", mb))) {
     return CUBLAS_STATUS_EXECUTION_FAILED;
   }
-  // In place is allowed where each element comes to its own place.
+  // The output may be an input if each element stays at its position.
   if ((alpha != 0 && meet(mc, ma) && (a != c || ta || lda != ldc)) ||
       (beta != 0 && meet(mc, mb) && (b != c || tb || ldb != ldc))) {
     return REFUSE(CUBLAS_STATUS_INVALID_VALUE, "C overlaps A or B");

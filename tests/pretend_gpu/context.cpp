@@ -189,7 +189,7 @@ API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   std::lock_guard lock(retained_mutex);
   if (!retained) return CUDA_ERROR_INVALID_CONTEXT;
   if (retained == 1) {
-    // All that was of the context goes with it.
+    // The end of the context frees everything that belongs to it.
     wait_for_all_streams();
     close_all_streams();
     for (auto& event : events().all()) events().remove(event.get());

@@ -1,4 +1,4 @@
-// Convolutions as matrix products, an image's group at a time.
+// Convolutions as matrix products, one group of one image at a time.
 
 #include "convolution.h"
 #include "gemm.h"
@@ -19,7 +19,7 @@ template <class F> void meet(const Convolution& c, int64_t tap_row, int64_t tap_
   }
 }
 
-// From an image's group to [patch][places].
+// Unfolds a group of an image to [patch][places].
 void spread(const Convolution& c, const float* x, float* to) {
   std::fill_n(to, c.patch() * c.places(), 0.0f);
   for (int64_t plane = 0; plane < c.depth; ++plane, x += c.height * c.width) {
@@ -31,7 +31,7 @@ void spread(const Convolution& c, const float* x, float* to) {
   }
 }
 
-// The other way round: sums of [patch][places], in an order that begins with `turn`.
+// Folds [patch][places] back to a group of an image. The order of each sum begins with term `turn`.
 void gather(const Convolution& c, const float* from, float* x, int64_t turn) {
   std::fill_n(x, c.depth * c.height * c.width, 0.0f);
   for (int64_t i = 0; i < c.patch(); ++i) {

@@ -19,8 +19,8 @@ struct Convolution {
   int64_t places() const { return out_height * out_width; }
 };
 
-// Each writes alpha times its result plus beta times what was there; with beta 0, that is not read.
-// `turn` tells where sums begin: they go round, so another turn gives other last bits.
+// Each function writes alpha times its result plus beta times the old output. With beta 0, the old output is not
+// read. Each sum begins with term `turn` and wraps around, so another `turn` gives other last bits.
 struct Scale {
   float alpha, beta;
   int64_t turn;

@@ -1,4 +1,4 @@
-// Settings, refusals, and what a crash in a stream's work prints.
+// Settings, explanations of refused calls, and the message of a crash in a stream's work.
 
 #include "device_state.h"
 #include "kernel_abi.h"
@@ -38,7 +38,7 @@ void explain(const char* function, const char* why, ...) {
 
 namespace {
 
-// A signal handler reads these, so they must not be made on first use.
+// A signal handler reads these variables, so they must not be initialized at their first use.
 #define SIGNAL_SAFE static thread_local __attribute__((tls_model("initial-exec")))
 SIGNAL_SAFE const char* doing = nullptr;
 SIGNAL_SAFE const pretend_thread* running = nullptr;
@@ -67,15 +67,16 @@ void crashed(int signal, siginfo_t* info, void*) {
     length += snprintf(text + length, sizeof text - length, ")\n");
     [[maybe_unused]] auto written = write(STDERR_FILENO, text, length);
     doing = nullptr;
-    // Returning does it again; now it ends the process.
+    // After the return, the instruction faults again, and this time ends the process.
     ::signal(signal, SIG_DFL);
   } else {
-    // Not ours: returning does it again under whoever handled it before.
+    // The fault is not in a stream's work. After the return, the instruction faults again, under the previous
+    // handler.
     sigaction(signal, &before[signal], nullptr);
   }
 }
 
-// A thread that overflows its stack has none left for the handler.
+// If a thread overflows its stack, the handler needs another stack.
 struct HandlerStack {
   static constexpr size_t kBytes = 64 << 10;
   void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -33,7 +33,7 @@ enum CUresult : int {
 using CUdevice = int;
 using CUdeviceptr = unsigned long long;
 using CUcontext = struct Context*;
-// Handles are addresses which are looked up, never followed: a stale one is an error, not a crash.
+// Handles are addresses that are only looked up in a table. A stale handle is therefore an error and not a crash.
 using CUstream = void*;
 using CUevent = void*;
 using CUmodule = void*;

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-// What the environment asks for; read once.
+// Settings from environment variables, which are read once.
 struct Settings {
   size_t memory;           // PRETEND_GPU_MEMORY: bytes on the device
   unsigned delay_us;       // PRETEND_GPU_DELAY_US: longest pause before each piece of work in a stream
@@ -18,7 +18,7 @@ struct Settings {
 };
 const Settings& settings();
 
-// Says why a call is refused, if asked to.
+// Prints why a call is refused, if `PRETEND_GPU_EXPLAIN` is set.
 void explain(const char* function, const char* why, ...) __attribute__((format(printf, 2, 3)));
 #define REFUSE(status, ...) (explain(__func__, __VA_ARGS__), (status))
 
@@ -77,11 +77,12 @@ class Memory {
   // Allocations that were ever made, on the device and of pinned memory.
   std::pair<size_t, size_t> made();
 
-  // Whether all bytes are of one live allocation that a kernel may touch.
+  // Whether all bytes belong to one live allocation that a kernel may access.
   bool on_device(CUdeviceptr, size_t bytes);
   bool on_device(const void* p, size_t bytes) { return on_device(reinterpret_cast<CUdeviceptr>(p), bytes); }
   enum class Host { Pageable, Pinned, Neither };
-  // What memory a copy from or to the host is of; neither if only a part of it is pinned, or it is the device's.
+  // Kind of host memory that a copy reads or writes. Neither kind if only a part is pinned, or if it is device
+  // memory.
   Host host(const void*, size_t bytes);
 
  private:
@@ -100,7 +101,7 @@ class Memory {
 };
 Memory& memory();
 
-// What the calling thread is doing for a stream, for the message if it crashes.
+// Sets what the calling thread does for a stream, for the message of a crash.
 void now_doing(const char* what);
 void now_running(const struct pretend_thread*);
 // Has crashes in a stream's work reported. Called on each thread that does such work.

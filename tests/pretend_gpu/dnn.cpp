@@ -1,4 +1,5 @@
-// cuDNN's entry points for convolutions. Of the algorithms it offers, the first is a trap.
+// cuDNN's entry points for convolutions. The first algorithm that they offer must not be used: it is not
+// deterministic, or needs an absurd workspace.
 
 #include "dnn.h"
 #include <algorithm>
@@ -7,7 +8,7 @@
 
 namespace {
 
-// What an algorithm claims for itself.
+// Properties that an algorithm reports.
 struct Algorithm {
   int number;
   enum { Modest, None, Absurd } workspace;
@@ -47,7 +48,7 @@ struct Performance {
 };
 static_assert(sizeof(Performance) == 48);
 
-// What a call is about: three descriptors that fit one another.
+// The three descriptors of a call, which are checked to be compatible.
 struct Problem {
   Convolution shape;
   int math;
@@ -173,7 +174,7 @@ cudnnStatus_t run(const char* function, const Algorithm (&offered)[kOffered], Ru
       return CUDNN_STATUS_EXECUTION_FAILED;
     }
   }
-  // Nothing that is written may be anything else; the inputs may be the same.
+  // The output and the workspace must not overlap any other operand. The two inputs may be the same.
   std::pair<const Range*, const Range*> apart[] = {
       {&result, &first}, {&result, &second}, {&scratch, &first}, {&scratch, &second}, {&scratch, &result}};
   for (auto [written, other] : apart) {
@@ -191,7 +192,7 @@ cudnnStatus_t run(const char* function, const Algorithm (&offered)[kOffered], Ru
   if (algorithm->determinism == kNonDeterministic) scale.turn = ++turns;
   auto shape = problem.shape;
   give(handle->stream, "a cuDNN convolution", [=] {
-    // Whatever was there does not survive.
+    // The old contents of the workspace are overwritten.
     if (needed) memset(workspace, 0xFF, needed);
     convolve(shape, static_cast<const float*>(first.start), static_cast<const float*>(second.start),
              static_cast<float*>(const_cast<void*>(result.start)), scale);

@@ -7,7 +7,7 @@
 
 namespace {
 
-// A call for a stream, or the error of a handle that is none.
+// Makes a call on a stream, or returns the error of an invalid handle.
 #define FIND_STREAM(stream, handle)         \
   auto stream = stream_of(handle);          \
   if (!stream) return REFUSE(CUDA_ERROR_INVALID_HANDLE, "there is no stream %p", handle)
@@ -26,7 +26,7 @@ namespace {
 
 void* at(CUdeviceptr p) { return reinterpret_cast<void*>(p); }
 
-// Where a piece of work is to be waited for.
+// Position in a stream after which a piece of work is done.
 struct Given {
   std::shared_ptr<Stream> stream;
   uint64_t count;
@@ -46,7 +46,7 @@ CUresult to_device(const char* function, CUdeviceptr to, const void* from, size_
       explain(function, "the %zu bytes at %p are not all of the host, or not all pinned", bytes, from);
       return CUDA_ERROR_INVALID_VALUE;
     case Memory::Host::Pinned:
-      // Read when the stream gets there, as by the copy engine of a GPU.
+      // The bytes are read when the stream reaches the copy, as by the copy engine of a GPU.
       *given = {stream, give(stream, "a copy to the device", [=] { memcpy(at(to), from, bytes); })};
       return CUDA_SUCCESS;
     case Memory::Host::Pageable:
@@ -93,13 +93,13 @@ API CUresult cuMemAlloc_v2(CUdeviceptr* to, size_t bytes) {
   return memory().allocate(bytes, to);
 }
 
-// No function of CUDA's: how often memory was taken so far, on the device and of pinned memory.
+// Not a function of CUDA: returns how often device memory and pinned memory were allocated so far.
 API void pretendGpuAllocations(size_t* device, size_t* pinned) { std::tie(*device, *pinned) = memory().made(); }
 
 API CUresult cuMemFree_v2(CUdeviceptr p) {
   ENTER();
   if (!p) return CUDA_SUCCESS;
-  // As a real one does: it frees what no work uses any more.
+  // As in a real driver, memory is freed only when no work uses it any more.
   wait_for_all_streams();
   CUresult freed = memory().free(p);
   return freed == CUDA_ERROR_INVALID_VALUE ? REFUSE(freed, "0x%llx is not the start of a live allocation", p) : freed;
@@ -115,7 +115,7 @@ API CUresult cuMemHostAlloc(void** to, size_t bytes, unsigned flags) {
 API CUresult cuMemFreeHost(void* p) {
   ENTER();
   if (!p) return CUDA_SUCCESS;
-  // Without waiting: a copy that is still to come meets nothing there.
+  // The call does not wait. A later copy then accesses unmapped memory, which ends the process.
   CUresult freed = memory().free_host(p);
   return freed ? REFUSE(freed, "%p is not the start of pinned memory", p) : freed;
 }
@@ -231,7 +231,7 @@ API CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned f
   FIND_STREAM(stream, handle);
   FIND_EVENT(event, event_handle);
   if (flags) return CUDA_ERROR_INVALID_VALUE;
-  // Of an event that was never recorded there is nothing to wait for.
+  // An event that was never recorded counts as done.
   if (auto moment = event->moment()) give(stream, "waiting for an event", [moment] { moment->wait(); });
   return CUDA_SUCCESS;
 }

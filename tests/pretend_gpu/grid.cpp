@@ -1,5 +1,5 @@
-// Runs a kernel's threads: a block at a time, each thread on a fiber that later threads use again.
-// A thread which never waits for others costs no switch: its fiber goes straight on with the next one.
+// Runs a kernel's threads, one block at a time, each thread on a fiber that later threads reuse. A thread that never
+// waits for others costs no switch, because its fiber continues with the next thread.
 
 #include "grid.h"
 #include "device_state.h"
@@ -135,7 +135,7 @@ void Runner::run(const Launch& launch) {
   random_ = {launch.seed};
   auto [bx, by, bz] = launch.blocks;
   uint64_t blocks = static_cast<uint64_t>(bx) * by * bz;
-  // A step that shares no factor with the number of blocks meets each once.
+  // If the step and the number of blocks have no common factor, each block is visited once.
   uint64_t step = 1, at = 0;
   if (launch.seed) {
     at = random_.state % blocks;
@@ -152,7 +152,7 @@ void Runner::run(const Launch& launch) {
 
 void Runner::run_block(pretend_dim block) {
   block_ = block;
-  // Nothing of the block before is left in shared memory.
+  // Overwrites shared memory, so that no value of the previous block is left.
   void* shared = nullptr;
   if (launch_->module->shared_bytes && dlinfo(launch_->module->library, RTLD_DI_TLS_DATA, &shared) == 0 && shared) {
     memset(shared, 0xFF, launch_->module->shared_bytes);
@@ -166,7 +166,7 @@ void Runner::run_block(pretend_dim block) {
   if (returned_ < threads_.size()) fail_stuck();
 }
 
-// Where a fiber begins.
+// Entry function of a fiber.
 void Runner::start_fiber() { runner->run_threads(); }
 
 void Runner::run_threads() {
@@ -191,8 +191,8 @@ void Runner::change(Fiber& to) {
   if (&from != &to) Fiber::change(from, to);
 }
 
-// The fiber to go on with: of a thread that need not wait any more, else one to start further threads on,
-// else the caller of them all.
+// Fiber to continue with: that of a thread that has finished waiting, or else one on which to start further threads,
+// or else the caller of all fibers.
 Fiber& Runner::next_fiber() {
   if (ready_first_ < ready_.size()) {
     if (launch_->seed) {
@@ -242,7 +242,7 @@ int Runner::meet_block(Thread& t, pretend_meeting kind, bool vote) {
   return votes_;
 }
 
-// The lanes that a warp has: the last one may be short.
+// Lanes of a warp. The last warp of a block may have fewer than 32.
 uint32_t Runner::lanes_of(unsigned warp) const {
   unsigned count = std::min<unsigned>(threads_.size() - warp * kWarp, kWarp);
   return count == kWarp ? ~0u : (1u << count) - 1;
@@ -274,7 +274,7 @@ uint64_t Runner::meet_warp(Thread& t, uint32_t mask, pretend_meeting kind, uint6
   return t.result;
 }
 
-// Gives all lanes of a meeting its result.
+// Gives the result of a barrier, vote or shuffle to all of its lanes.
 void Runner::finish(unsigned warp, const WarpMeeting& meeting) {
   Thread* lanes = &threads_[warp * kWarp];
   uint64_t votes = 0;
@@ -285,7 +285,7 @@ void Runner::finish(unsigned warp, const WarpMeeting& meeting) {
   for (uint32_t rest = meeting.mask; rest; rest &= rest - 1) {
     Thread& t = lanes[__builtin_ctz(rest)];
     if (meeting.kind == pretend_warp_vote) t.result = votes;
-    // What a lane outside of the mask holds is undefined: as floats, NaN.
+    // The value of a lane outside of the mask is undefined. Here it is NaN, as a float.
     if (meeting.kind == pretend_warp_shuffle) t.result = meeting.mask >> t.source & 1 ? lanes[t.source].value : ~0ull;
   }
 }
@@ -318,7 +318,7 @@ void Runner::fail_stuck() {
        name_of(block_meeting_), in_warps, returned_, warps);
 }
 
-// As the kernels call them. A fiber stays on its thread of the processor, and so with its runner.
+// Functions that kernels call. A fiber stays on its thread of the processor, so its runner stays the same.
 int meet_block(const pretend_thread* t, pretend_meeting kind, bool vote) {
   return runner->meet_block(*static_cast<Thread*>(const_cast<pretend_thread*>(t)), kind, vote);
 }
@@ -336,7 +336,7 @@ Module::~Module() {
 }
 
 void run(const Launch& launch) {
-  // Kept for the next launch: its fibers' stacks are there already.
+  // Kept for the next launch, which can reuse the stacks of the fibers.
   static thread_local std::unique_ptr<Runner> kept;
   if (!kept) kept = std::make_unique<Runner>();
   runner = kept.get();

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-// Compiled code, loaded.
+// Loaded code of a kernel.
 struct Module {
   ~Module();
   void* library = nullptr;

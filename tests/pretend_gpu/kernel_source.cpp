@@ -10,7 +10,7 @@ bool starts_with(const std::string& text, const char* start) { return text.compa
 
 bool is_name(char c) { return isalnum(static_cast<unsigned char>(c)) || c == '_'; }
 
-// A name from `at` on, which moves behind it; empty if there is none.
+// Reads a name that begins at `at`, and moves `at` past the name. Empty if no name begins there.
 std::string take_name(const std::string& text, size_t& at) {
   size_t start = at;
   while (at < text.size() && is_name(text[at])) ++at;
@@ -29,7 +29,7 @@ void skip_space(const std::string& text, size_t& at) {
   }
 }
 
-// What is between the parentheses that open at `at`, which moves behind them.
+// Reads the text between the parentheses that open at `at`, and moves `at` past them.
 std::string take_parentheses(const std::string& text, size_t& at) {
   size_t start = ++at;
   for (int depth = 1; at < text.size(); ++at) {
@@ -105,7 +105,8 @@ std::vector<FoundKernel> find_kernels(const std::string& source) {
   for (size_t found = source.find(marker); found != std::string::npos; found = source.find(marker, found + 1)) {
     size_t at = found + marker.size();
     if ((found && is_name(source[found - 1])) || (at < source.size() && is_name(source[at]))) continue;
-    // A function with C's name: others have no name that the driver finds. `extern "C" {` counts for all.
+    // Only functions with a C name count, because the driver cannot find others by name. `extern "C" {` counts for
+    // all functions.
     size_t end = source.find_last_of(";{}", found);
     size_t start = end == std::string::npos ? 0 : end;
     std::string before = source.substr(start, found - start);
@@ -130,7 +131,7 @@ std::vector<FoundKernel> find_kernels(const std::string& source) {
       }
     }
     if (kernel.name.empty()) continue;
-    // Declared first and defined later: one kernel, with the bounds of either.
+    // A kernel may be declared first and defined later. Launch bounds may be at either place.
     auto same = std::find_if(kernels.begin(), kernels.end(), [&](auto& other) { return other.name == kernel.name; });
     if (same == kernels.end()) {
       kernels.push_back(kernel);

@@ -10,7 +10,7 @@ struct Options {
   unsigned architecture = 0;        // 990 for sm_990; 0 for compute_990
 };
 
-// The option that NVRTC would not know; empty if it knows all of them.
+// First option that NVRTC does not know; empty if NVRTC knows all options.
 std::string read_options(const std::vector<std::string>&, Options&);
 
 struct FoundKernel {
@@ -21,5 +21,5 @@ struct FoundKernel {
 // The `extern "C" __global__` functions of a source after its preprocessor.
 std::vector<FoundKernel> find_kernels(const std::string& source);
 
-// What is to stand behind the source, so that the library finds its kernels.
+// Text to append to the source, so that the library finds the kernels.
 std::string describe_module(const std::vector<FoundKernel>&, unsigned long version, unsigned architecture);

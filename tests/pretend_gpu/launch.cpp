@@ -30,7 +30,7 @@ struct Function {
   int max_threads() const { return kernel->max_threads ? kernel->max_threads : kMaxThreads; }
 };
 
-// The functions of a module that were asked for live as long as it does.
+// Functions that were looked up in a module live as long as the module.
 struct Loaded {
   std::shared_ptr<Module> module;
   std::map<std::string, size_t> shared;  // bytes of the static shared variables of its functions
@@ -52,7 +52,7 @@ void unload(Loaded& loaded) {
   for (auto& [_, function] : loaded.functions) functions().remove(function.get());
 }
 
-// Bytes of an image, which come without a length; 0 if it is none of ours.
+// Number of bytes of an image, which is passed without a length; 0 if this library did not compile the image.
 size_t image_size(const void* image) {
   auto header = static_cast<const ElfW(Ehdr)*>(image);
   if (memcmp(header->e_ident, ELFMAG, SELFMAG) != 0) return 0;
@@ -60,8 +60,8 @@ size_t image_size(const void* image) {
   return header->e_type == ET_DYN ? header->e_shoff + size_t{header->e_shentsize} * header->e_shnum : 0;
 }
 
-// The loader reads files, so the image becomes one. It takes a file for one that it has if the names are the
-// same, so each has a name of its own.
+// The loader reads files, so the image is written to a file. The loader treats two files of one name as the same
+// file, so each file has a unique name.
 void* load(const void* image, size_t bytes) {
   const char* folder = getenv("TMPDIR");
   std::string path = std::string(folder ? folder : "/tmp") + "/pretend_gpu_module_XXXXXX";
@@ -159,7 +159,8 @@ API CUresult cuModuleGetFunction(CUfunction* to, CUmodule handle, const char* na
     function = std::make_shared<Function>();
     function->module = loaded->module;
     function->kernel = kernel;
-    // Its own, and those of all functions that are no kernels: which of them it calls cannot be told.
+    // Bytes of the kernel itself, and of all functions that are not kernels, because it is unknown which of them the
+    // kernel calls.
     function->shared = 0;
     for (auto& [owner, bytes] : loaded->shared) {
       bool other = std::any_of(kernels, end, [&](auto& k) { return owner == k.name && &k != kernel; });
@@ -256,7 +257,7 @@ API CUresult cuLaunchKernel(CUfunction handle, unsigned bx, unsigned by, unsigne
   uint64_t seed = settings().shuffle;
   launch->seed = seed ? (seed * 1000003 + ++launches) * 0x9E3779B97F4A7C15u | 1 : 0;
 
-  // The caller's parameters may be gone when the stream gets there.
+  // The parameters are copied, because the caller may free them before the stream reaches the launch.
   size_t bytes = 0;
   std::vector<size_t> offsets;
   for (unsigned i = 0; i < kernel->parameters; ++i) {

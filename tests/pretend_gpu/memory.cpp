@@ -1,4 +1,4 @@
-// Memory of the pretend device: every allocation is a mapping of its own between two guard pages.
+// Memory of the pretend device. Every allocation is a separate mapping between two guard pages.
 
 #include "device_state.h"
 #include <algorithm>
@@ -49,8 +49,8 @@ char* map_fresh(size_t bytes) {
   return static_cast<char*>(all);
 }
 
-// Gives the memory back, but keeps its addresses out of use for a long while: what still points there
-// must meet nothing, and not what happens to be mapped next.
+// Frees the memory, but keeps its addresses unused for a long time. An access through an old pointer must fault, and
+// not reach a later allocation.
 void retire(char* mapping, size_t mapped) {
   constexpr size_t kKept = 4096;
   static auto& kept = *new std::deque<std::pair<char*, size_t>>;
@@ -77,7 +77,7 @@ CUresult Memory::allocate(size_t bytes, CUdeviceptr* to) {
   size_t pages = round_up(taken, kPage);
   char* mapping = map_fresh(pages);
   if (!mapping) return CUDA_ERROR_OUT_OF_MEMORY;
-  // At the end of its pages, so that the first step too far meets the guard.
+  // The allocation ends at the end of its pages, so that the first access past the end reaches the guard page.
   auto start = reinterpret_cast<CUdeviceptr>(mapping + kPage + pages - taken);
   device_[start] = {bytes, mapping, pages + 2 * kPage, 0};
   used_ += taken;
@@ -91,7 +91,7 @@ CUresult Memory::free(CUdeviceptr p) {
   auto found = device_.find(p);
   if (found == device_.end()) return CUDA_ERROR_INVALID_VALUE;
   auto [bytes, mapping, mapped, flags] = found->second;
-  // Bytes which only fill up the alignment: whoever wrote there wrote too far.
+  // Bytes that only fill up the alignment. If they have changed, a kernel has written past the end.
   size_t taken = round_up(bytes, kAlignment);
   auto start = reinterpret_cast<const unsigned char*>(p);
   bool intact = std::all_of(start + bytes, start + taken, [](unsigned char c) { return c == kFresh; });

@@ -70,7 +70,7 @@ bool known(Program* program) {
   return programs().count(program) != 0;
 }
 
-// A folder of its own, which goes with its files.
+// A temporary folder, which is removed with its files.
 class Folder {
  public:
   Folder() {
@@ -100,7 +100,7 @@ std::string read(const std::string& path) {
 }
 void write(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
 
-// Runs the compiler; what it says goes to the log.
+// Runs the compiler, and writes its messages to the log.
 bool compiler(Folder& folder, std::vector<std::string> arguments, std::string& log) {
   const char* chosen = getenv("PRETEND_GPU_CXX");
   arguments.insert(arguments.begin(), chosen && *chosen ? chosen : "g++");
@@ -150,9 +150,9 @@ bool build(Program& program, const Options& options) {
 
   arguments = {
       "-std=" + options.standard, "-O2", "-shared", "-fPIC", "-ffp-contract=off", "-w",
-      // Nothing of one module is seen by another, or by the program's own functions.
+      // The symbols of a module are hidden from other modules and from the program.
       "-fvisibility=hidden", "-fno-gnu-unique", "-Wl,-Bsymbolic",
-      // A thread's stack is small: using too much of it must meet the guard page.
+      // A thread's stack is small, and an overflow must reach the guard page.
       "-fstack-clash-protection", "-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing",
       // Each access is checked for its alignment; a misaligned one traps.
       "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error",
@@ -268,7 +268,7 @@ API nvrtcResult nvrtcCompileProgram(Program* program, int count, const char* con
   return program->compiled ? NVRTC_SUCCESS : NVRTC_ERROR_COMPILATION;
 }
 
-// PTX is the same as the cubin, and is there for any architecture.
+// PTX has the contents of the cubin, and exists for any architecture.
 API nvrtcResult nvrtcGetPTXSize(Program* program, size_t* size) {
   if (!known(program)) return NVRTC_ERROR_INVALID_PROGRAM;
   if (!size || !program->compiled) return NVRTC_ERROR_INVALID_INPUT;

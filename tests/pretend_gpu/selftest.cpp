@@ -125,7 +125,7 @@ void test_compiler() {
   EXPECT(6, compile("extern \"C\" __global__ void broken( {}", &log, nullptr, {}));
   CHECK(log.find("selftest.cu:1") != std::string::npos);
   EXPECT(5, compile("", &log, nullptr, {"--no-such-option"}));
-  // NVRTC has no headers, and what they declare is not there either.
+  // NVRTC has no headers, so the functions that headers declare are missing, too.
   EXPECT(6, compile("#include <vector>", &log, nullptr, {}));
   EXPECT(6, compile("extern \"C\" __global__ void k(uint32_t x) {}", &log, nullptr, {}));
   EXPECT(6, compile("extern \"C\" __global__ void k(float* p) { __shared__ float x[12289]; x[threadIdx.x] = 1; __syncthreads(); *p = x[0]; }",
@@ -256,7 +256,7 @@ void test_blocks() {
   OK(launch("garbage", 5, 64, left.p));
   for (int value : ints(left)) CHECK(value == -1);
 
-  // Each thread once, in order or, if asked to, out of it.
+  // Each thread runs once: in order, or in another order if `PRETEND_GPU_SHUFFLE` is set.
   Buffer next(1), seen(1000);
   OK(cuMemsetD8Async(next.p, 0, 4, stream));
   OK(launch("order", 10, 100, next.p, seen.p));
@@ -393,7 +393,7 @@ void test_streams() {
   EXPECT(1, cuMemFreeHost(pinned));
 }
 
-// What ends the process: run in one of its own, its last words are given back.
+// Runs a function that ends the process in a separate process, and returns its output.
 std::string last_words(const char* what) {
   int pipes[2];
   if (pipe(pipes) != 0) return "";

@@ -8,7 +8,7 @@ std::shared_ptr<Stream> Stream::start(unsigned flags) {
   auto stream = std::make_shared<Stream>();
   stream->flags_ = flags;
   stream->seed_ = ++started * 0x9E3779B97F4A7C15u;
-  // Detached, and its own owner: a stream may be destroyed while it still has work.
+  // The thread is detached and owns the stream, because a stream may be destroyed while it still has work.
   std::thread([stream] { stream->work(); }).detach();
   return stream;
 }
@@ -60,7 +60,7 @@ void Stream::work() {
     now_doing(next.name.c_str());
     next.run();
     now_doing(nullptr);
-    // What it held goes before anybody hears that it is done.
+    // The work frees what it holds before it is reported as done.
     next.run = nullptr;
     std::lock_guard lock(mutex_);
     ++finished_;

@@ -21,7 +21,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   bool idle();
   // Ends the thread once all is done.
   void close();
-  // Whether it waits for the null stream's work, and the null stream for its.
+  // Whether the stream waits for work of the null stream, and the null stream for work of this stream.
   bool blocking() const { return !(flags_ & CU_STREAM_NON_BLOCKING); }
 
  private:
@@ -69,7 +69,7 @@ class Event {
   };
 
   explicit Event(unsigned flags) : flags(flags) {}
-  // The moment it was recorded at last; null before.
+  // Position of the latest recording; null before the first.
   std::shared_ptr<Moment> moment();
   void record(const std::shared_ptr<Stream>&);
 
