@@ -36,7 +36,7 @@ impl Operation for Function {
 struct Framework {
     buffers: HashMap<u64, Box<[f64]>>,
     budget: u64,
-    /// Bytes of the machine's memory that other programs leave free. They may be fewer than the
+    /// Bytes of the machine's memory that other programs leave free, which may be fewer than the
     /// budget.
     available: u64,
     refusals: u32,

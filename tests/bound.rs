@@ -137,8 +137,8 @@ fn on_small_programs_no_run_that_there_could_be_recomputes_less() {
     assert!(points > 3 * PROGRAMS && cost > 500 && share > 0.4 * f64::from(cost));
 }
 
-/// Six values of rising cost are alive while an op runs. The op reads none of them, and leaves room
-/// for four. The two cheapest values should be evicted.
+/// Six values of rising cost are alive while an op runs. The op reads none of these values, and
+/// leaves memory for four of them. The two cheapest values should be evicted.
 #[test]
 fn the_cheapest_had_better_be_away() {
     let mut program = RecordedProgram::default();

@@ -117,7 +117,7 @@ fn a_step_end_without_room_is_made_up_for_later() {
         engine.del(w);
         w = new;
         assert!(engine.drop_now(w).unwrap() || !engine.is_resident(w) || step > 0);
-        // These leaves leave no room for two blocks at once.
+        // In every second step, a leaf leaves too little memory for two blocks at once.
         let leaf = (step % 2 == 0).then(|| {
             let leaf = engine.apply(mix(64 * 3, 1000 + step), &[]).unwrap()[0];
             engine.commit(leaf).unwrap();

@@ -387,8 +387,8 @@ fn a_recording_may_be_packed_or_go_to_stdout_or_end_early() {
 #[test]
 fn a_recording_is_read_by_the_lab_and_its_last_step_repeated() {
     let path = folder("replayed").join("resnet20.jsonl");
-    // The state has two parts: parameters updated in place, and statistics that each step makes
-    // anew. The first step also makes the parameters and velocities.
+    // The state has two parts: parameters that are updated in place, and statistics that each step
+    // computes as new tensors. The first step also makes the parameters and velocities.
     let args = ["resnet20", "--batch", "8", "--steps", "2", "--budget", "90%", "--record"];
     train(&[&args[..], &[path.to_str().unwrap()]].concat());
     let trace = remat::unstable::lab::Trace::open(&path).unwrap();

@@ -701,7 +701,7 @@ fn a_replay_knows_what_the_run_knew() {
                 &objects(&stdout(&["simulate", &recording, "--as-run", "--json", "-"]))[0];
             assert_eq!(trained["effective_budget_bytes"], replayed["budget_bytes"]);
             assert_eq!([&trained, replayed].map(|said| &said["policy"]), [policy; 2]);
-            // Both find 100 % in whole granules of the arena.
+            // Run and replay both find a 100 % that is a whole number of granules of the arena.
             for said in [&trained, replayed] {
                 assert_eq!(said["full_budget_bytes"].as_u64().unwrap() % 256, 0, "{model}");
             }

@@ -9,7 +9,8 @@ fn args<'a>(batch: &'a str, budget: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     [&args[..], more].concat()
 }
 
-/// More settings to choose from never recompute more, since the best of them is chosen.
+/// With more settings to choose from, a run never recomputes more, because it uses the best of
+/// them.
 #[test]
 fn more_knowledge_recomputes_less_with_the_same_bits() {
     let mut sha256 = None;
@@ -71,7 +72,7 @@ fn learning_is_bounded_in_work() {
 }
 
 /// Some runs recompute less in less memory, as the GAN does in 42 % and the transformer in 93 %.
-/// Such a run uses only a part of its budget.
+/// Therefore a run may use only a part of its budget.
 #[test]
 fn more_memory_never_makes_a_run_recompute_more() {
     let vit = ["vit", "--data", "synthetic:3x32x32", "--batch", "4"];

@@ -196,7 +196,7 @@ impl Model {
         let given = options.iter().flat_map(|option| option.given);
         all.extend(given.map(|given| match *given {
             "--data=DATA/idx" => self.other_data(),
-            // All options together leave too little room for a tight budget.
+            // With all options together, a budget of 80 % is too small.
             "--budget=80%" if options.len() > 2 => "--budget=100%",
             "--eviction-threshold=70%" if options.len() > 2 => "--eviction-threshold=100%",
             given => given,

@@ -89,7 +89,7 @@ fn parameters_that_make_no_sense_are_refused_in_words() {
 }
 
 /// Growth decides how memory is taken from the device, and the split rule decides how much of a
-/// hole a block takes. Neither changes a bit of the result.
+/// hole a block takes. Growth and the split rule change no bit of the result.
 #[test]
 fn growth_and_the_split_rule_change_no_bit() {
     same_bits(

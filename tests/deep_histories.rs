@@ -1,4 +1,5 @@
-//! Regeneration of any depth needs no call stack. Its work is linear in the ops that must run.
+//! Regeneration of any depth needs no call stack. The work of a regeneration is linear in the ops
+//! that must run.
 
 use crate::common::toy::{Bytes, GRANULE, ToyEngine, engine_with, mix, settings};
 use remat::Dead;

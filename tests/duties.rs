@@ -1,6 +1,6 @@
 //! Duties of the engine beside running commands hold on every path. A loop may run by plan, under a
-//! window, recorded, or while its steps are learned. Its failures, counters, limits, cancellation
-//! and warnings are those of a plain loop.
+//! window, recorded, or while its steps are learned. The failures, counters, limits, cancellation
+//! and warnings of the loop are always those of a plain loop.
 //!
 //! `docs/design.md` lists the duties.
 

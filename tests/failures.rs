@@ -29,8 +29,8 @@ fn a_run_that_fails_does_not_damage_the_siblings_it_found_in_place() {
     }
 }
 
-/// Regression: the report of a failed request named all storages in memory. If one of them was an
-/// output of the running op, the report panicked.
+/// Regression: the report of a failed request panicked if an output of the running op was already
+/// in memory. The report names all storages in memory.
 #[test]
 fn running_out_of_memory_beside_a_resident_sibling_is_an_error() {
     let mut engine = engine(256);

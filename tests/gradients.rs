@@ -1,6 +1,6 @@
-//! Gradients of every op, and gradients of gradients, agree with central differences. No bit of
-//! them changes when memory is short. The tests go through the registry of ops, so a new op is
-//! tested as soon as it has samples.
+//! Gradients of every op, and gradients of gradients, agree with central differences. Gradients
+//! have the same bits when memory is short. The tests go through the registry of ops, so a new op
+//! is tested as soon as it has samples.
 
 use crate::common::device::{Target, targets};
 use crate::common::walk::{Case, H, Pass, constant_inputs};

@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 /// Bytes for queues of the thread pool, lists of operands and the like.
 const LITTLE: usize = 64 << 10;
 
-/// Bytes of tensors. The largest sample takes two thirds of them.
+/// Bytes for tensors. The largest sample takes two thirds of these bytes.
 const BYTES: u64 = 192 << 20;
 
 /// Device that runs one op at a time.

@@ -1,5 +1,5 @@
-//! An update in place never changes the value of other handles. Other handles and views of the old
-//! value keep the old value. A value made from the old value is never recomputed from the new one.
+//! An update in place never changes the value of other handles: handles and views of the old value
+//! keep the old value. A value made from the old value is never recomputed from the new one.
 
 use crate::common::toy::{Bytes, GRANULE, Toy, ToyEngine, compute, engine, mix, update};
 use remat::Error;

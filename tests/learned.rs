@@ -72,8 +72,8 @@ fn belady_evicts_what_will_be_used_last() {
         replay.settings.recompute_limit = None;
         run(&replay, &program).recomputed_ops
     };
-    // The second value is evicted for the third. It is regenerated in place of the first, which is
-    // not read again.
+    // The second value is evicted for the third. The second value is then regenerated in place of
+    // the first, which is not read again.
     assert_eq!(recomputed("belady"), 1);
     assert!(recomputed("lru") > 1);
 }
@@ -140,8 +140,8 @@ fn knowledge_does_no_harm() {
 /// At the end of a step, a value that was made from a freed value of an earlier step becomes a
 /// leaf, and must be resident.
 ///
-/// Regression: no other op read such a value in the last step, so it was evicted first, with all
-/// its history.
+/// Regression: no other op of the last step read the new leaf, so the leaf was evicted first, with
+/// all its history.
 #[test]
 fn the_end_of_a_step_reads_what_it_makes_leaves_of() {
     let mut program = RecordedProgram::default();

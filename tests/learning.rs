@@ -77,7 +77,7 @@ fn recomputed(stats: &[Stats], from: usize, to: usize) -> f64 {
 }
 
 /// With predictions of the step, less is recomputed than without, and with a search still less.
-/// This holds with and without marks of steps, and with passes of inference between steps.
+/// The test runs with and without marks of steps, and with passes of inference between steps.
 #[test]
 fn the_more_is_learned_the_less_is_recomputed() {
     let peak = peak();

@@ -1,8 +1,9 @@
 //! Tests of the library through its public interface, and tests of the program.
 //!
-//! These tests are one crate, so that shared code is compiled and linked once, and any two tests
-//! run at the same time. Tests that count the threads or the memory of the process, or that log for
-//! the whole process, need a separate process. Each of them is a separate crate.
+//! Most tests are modules of this one crate, so that shared code is compiled and linked once, and
+//! any two tests run at the same time. Tests that count the threads or the memory of the process,
+//! or that log for the whole process, need a separate process, so each of these tests is a separate
+//! crate.
 
 mod common;
 

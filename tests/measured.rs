@@ -51,8 +51,8 @@ impl Listener for Sleeper {
     }
 }
 
-/// Evictor that keeps the evictions and regenerations it hears, and passes everything on to another
-/// evictor.
+/// Evictor that keeps the evictions and regenerations that it receives, and passes all calls on to
+/// another evictor.
 #[derive(Debug)]
 struct Ear(Box<dyn Evictor>, Heard);
 
@@ -95,7 +95,7 @@ fn is_of_memory(event: &Event) -> bool {
     matches!(event, Event::DidEvict { .. } | Event::DidRegenerate { .. })
 }
 
-/// Evictions and regenerations heard since the last call.
+/// Evictions and regenerations since the last call.
 fn story(heard: &Heard) -> Vec<Event> {
     heard.take().into_iter().filter(is_of_memory).collect()
 }
@@ -265,7 +265,7 @@ fn a_replay_of_any_program_does_what_the_run_did_whatever_each_run_cost() {
     let usual = check("whatever it cost", 600, 1, (deterministic(70), shares()), |case| {
         let (program, shares) = case;
         let seed = shares.rest.seed;
-        // The policy `none` evicts nothing and hears nothing.
+        // The policy `none` evicts nothing and receives no events.
         if shares.rest.policy == PolicyKind::None {
             return;
         }

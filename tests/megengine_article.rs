@@ -191,7 +191,8 @@ struct BothInner {
     tensors: HashMap<StorageKey, usize>,
     paths: HashMap<PathKey, usize>,
     scores: Vec<(StorageKey, f64)>,
-    /// Mismatches found. They are kept, since an engine catches the panics of a policy.
+    /// Mismatches found. The policy keeps them and does not panic, because an engine catches the
+    /// panics of a policy.
     wrong: Vec<String>,
 }
 

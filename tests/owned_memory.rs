@@ -1,5 +1,5 @@
-//! Device that owns its memory: buffers have numbers in place of offsets, outputs are always made
-//! anew, and the device can run out of memory by itself.
+//! Device that owns its memory: buffers have numbers in place of offsets, each run makes new
+//! buffers for its outputs, and the device can run out of memory by itself.
 
 use remat::device::{Call, Device, DeviceError, Memory, Place, Took};
 use remat::op::{OpError, Operation, Outputs};
@@ -241,8 +241,8 @@ fn used_bytes_are_the_devices_bytes_and_the_bits_stay_the_same() {
     assert!(evictions > 100 && recomputed > 100, "{evictions} evictions, {recomputed} runs again");
 }
 
-/// A rerun for one of two outputs also makes the other output, which may still be resident. Its
-/// second copy takes memory.
+/// A rerun for one of two outputs also makes the other output, which may still be resident. The
+/// second copy of this output takes memory.
 #[test]
 fn an_output_that_is_made_again_beside_another_is_counted() {
     for (tensors, fits) in [(5, true), (4, false)] {

@@ -11,8 +11,8 @@ const STEPS: u64 = 40;
 /// Sizes of the values held between steps, in bytes.
 const STATE: [usize; 4] = [64, 16, 128, 32];
 
-/// Program with several kinds of steps. Its state stays in memory all the time, with holes between
-/// its tensors.
+/// Program with several kinds of steps. The state of the program stays in memory all the time, with
+/// holes between its tensors.
 struct Program {
     runtime: Runtime<Toy, Bytes>,
     watch: Arc<Watch>,

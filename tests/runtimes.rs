@@ -1,5 +1,5 @@
 //! Runtimes that were dropped leave no memory and no thread behind. `REMAT_RUNTIMES=10000` starts
-//! more of them.
+//! more runtimes.
 #![cfg(target_os = "linux")]
 
 mod common;

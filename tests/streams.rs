@@ -1,5 +1,5 @@
 //! On loops of another framework, a run with predictions of its steps never recomputes more than a
-//! run without. Each step of such a loop makes new parameters and drops the old ones.
+//! run without. Each step of these loops makes new parameters and drops the old ones.
 
 use crate::common::torch::{Optimizer, Param, Sent, T, Torch, Var};
 use remat::device::sim::{Sim, Speed};
@@ -362,8 +362,9 @@ const STEPS: usize = 24;
 /// smaller differences.
 const SLACK: f64 = 0.01;
 
-/// In any budget, a run with predictions recomputes no more than a run without. It succeeds in each
-/// budget in which a run without predictions, or by `ancestors`, succeeds.
+/// In any budget, a run with predictions recomputes no more than a run without. The run with
+/// predictions succeeds in each budget in which a run without predictions, or by `ancestors`,
+/// succeeds.
 ///
 /// Returns the number of cells of the grid in which the run without predictions succeeded, and the
 /// number in which the run with predictions succeeded.

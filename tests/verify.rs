@@ -1,5 +1,5 @@
-//! Verification finds an op whose second run gives other bits, with plans and without. It never
-//! reports an op that gives the same bits.
+//! Verification finds an op whose second run gives other bits, with plans and without. Verification
+//! never reports an op that gives the same bits.
 
 use remat::device::{DeviceError, cpu};
 use remat::error::{OtherBits, RuntimeError};
@@ -225,7 +225,7 @@ const WRONGS: [Wrong; 6] = [
     Wrong::Second(1023),
 ];
 
-/// Each fault is named with its op, step and element, and no wrong value is read. This holds for
+/// Each fault is named with its op, step and element, and no wrong value is read. The test runs
 /// several policies and budgets, with plans and without.
 ///
 /// Without verification, wrong values are read.
@@ -371,8 +371,8 @@ fn hashes_count_as_host_bytes() -> Result<(), Error> {
     Ok(())
 }
 
-/// Commands that need a lost value fail at once with the error of the lost value. Other commands
-/// succeed. `sync` does not report an error that a read already reported.
+/// Commands that need a lost value fail at once with the error of the lost value. Commands that
+/// need no lost value succeed. `sync` does not report an error that a read already reported.
 #[test]
 fn outputs_with_other_bits_stay_lost_and_the_rest_goes_on() -> Result<(), Error> {
     let runtime = Runtime::builder().budget("1MiB").verify_recomputed(1.0).cpu()?;
@@ -404,8 +404,8 @@ fn outputs_with_other_bits_stay_lost_and_the_rest_goes_on() -> Result<(), Error>
     Ok(())
 }
 
-/// An upload is restored from its host copy, and a random op runs again from its seed. Both restore
-/// the same bits.
+/// An upload is restored from its host copy, and a random op runs again from its seed. Upload and
+/// rerun restore the same bits.
 #[test]
 fn uploads_and_random_ops_are_compared_too() -> Result<(), Error> {
     let runtime = Runtime::builder().budget("1MiB").verify_recomputed(1.0).cpu()?;

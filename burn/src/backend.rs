@@ -8,12 +8,13 @@ use burn_backend::Backend;
 pub(crate) struct Facts {
     /// Rule for ops that make views.
     pub views: Rule,
-    /// Whether tensors that are not views by [`Facts::views`] may still share buffers. Such tensors
-    /// are copied. `TensorMetadata::can_mut` of the backend returns whether a buffer is unshared.
+    /// Whether tensors that are not views by [`Facts::views`] may still share buffers. Tensors that
+    /// share a buffer are then copied. `TensorMetadata::can_mut` of the backend returns whether a
+    /// buffer is unshared.
     pub unshare: bool,
     /// Whether an op may overwrite its first input. False for backends in which overwriting changes
-    /// the strides of the output. If such a backend overwrote inputs, the strides, and the order of
-    /// additions in sums, would depend on evictions.
+    /// the strides of the output. If a backend of this kind overwrote inputs, the strides, and the
+    /// order of additions in sums, would depend on evictions.
     pub writes_over: bool,
     /// Whether tensors are in the host's memory. If so, the session keeps no second copy of an
     /// upload for restoring it, and random numbers drawn on the host need no copy to the device.

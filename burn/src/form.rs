@@ -183,8 +183,8 @@ impl Forms {
     }
 }
 
-/// Layout of a tensor for remat. The layout always has the right number of bytes. It has the
-/// tensor's shape if remat supports the shape.
+/// Layout of a tensor for remat. The layout always has the right number of bytes. The layout has
+/// the tensor's shape if remat supports the shape.
 pub(crate) fn layout_of(tensor: &TensorIr) -> Layout {
     layout(&tensor.shape, tensor.dtype)
 }
@@ -311,7 +311,7 @@ mod tests {
         for other in [add([1, 2], 9, 0.0), add([1, 2], 8, 1.0), add([1, 2], 8, -0.0)] {
             assert!(!Arc::ptr_eq(&first, &of(other)));
         }
-        // A NaN is not equal to itself, so such a form is never shared.
+        // A NaN is not equal to itself, so a form with a NaN is never shared.
         let nan = of(add([1, 2], 8, f64::NAN));
         assert!(!Arc::ptr_eq(&nan, &of(add([1, 2], 8, f64::NAN))));
         assert!(Arc::ptr_eq(&first, &of(add([5, 6], 8, 0.0))));

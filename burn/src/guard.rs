@@ -15,7 +15,7 @@ use std::ops::Deref;
 /// Burn device under a budget, which limits the bytes of all its tensors together. Derefs to
 /// [`Device`]. [`Guard::autodiff`] gives the device for training.
 ///
-/// Dropping the guard frees the memory of all tensors on the device. Reading such a tensor
+/// Dropping the guard frees the memory of all tensors on the device. Reading a tensor of the device
 /// afterwards is an error.
 pub struct Guard {
     device: Device,
@@ -78,9 +78,9 @@ impl Guard {
 
     /// Memory counters of the backend itself, after all operations so far.
     ///
-    /// The counters cover all users of the device. They include scratch memory of kernels and free
-    /// memory kept for reuse, which the budget does not count. `None` if the backend has no such
-    /// counters. Flex has none.
+    /// The counters cover all users of the device. The counters include scratch memory of kernels
+    /// and free memory kept for reuse, which the budget does not count. `None` if the backend has
+    /// no such counters. Flex has none.
     ///
     /// # Errors
     /// As [`Guard::step`].

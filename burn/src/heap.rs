@@ -15,7 +15,7 @@ const LARGEST: usize = 31 << 20;
 /// tenth of a step of a transformer. glibc maps a large block separately. When a separately mapped
 /// block is freed, the threshold becomes twice the size of the block. Therefore this function
 /// allocates and frees one large block, without touching its pages. The process never keeps more
-/// memory than its peak of memory in use. Other allocators are not affected.
+/// memory than its peak of memory in use. Allocators other than glibc's are not affected.
 pub(crate) fn keep_freed_memory() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| drop(black_box(Vec::<u8>::with_capacity(LARGEST))));

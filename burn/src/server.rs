@@ -114,7 +114,7 @@ impl<B: BackendIr> Server<B> {
                 }
             };
             // Burn's client never reconnects after the server has ended a connection. The slot of
-            // such a connection stays unused.
+            // an ended connection stays unused.
             if self.answers(index, &device) {
                 self.slots[index].open(session);
                 return Ok((device, Served { index, server: self }));

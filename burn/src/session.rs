@@ -26,7 +26,8 @@ type Do<B> = Command<BurnOp, <BurnDevice<B> as Device>::Host>;
 pub(crate) struct Session<B: BackendIr> {
     driver: Driver<BurnDevice<B>>,
     facts: Facts,
-    /// Tensors that are views of another tensor's storage. All other tensors are contiguous.
+    /// Tensors that are views of another tensor's storage. Tensors that are not in this map are
+    /// contiguous.
     views: FxHashMap<TensorId, View>,
     /// Window of announced commands that the evictor sees before they run; `None` if
     /// [`Builder::look_ahead`](crate::Builder::look_ahead) is 0.
@@ -35,8 +36,8 @@ pub(crate) struct Session<B: BackendIr> {
     /// First tensor number of this session. Tensors with smaller numbers belong to closed sessions,
     /// but operations on those tensors may still arrive.
     first: TensorId,
-    /// Tensors without a value, each with the reason. Such a tensor was computed from a tensor
-    /// without a value, or could not be moved to this device.
+    /// Tensors without a value, each with the reason. A tensor has no value if it was computed from
+    /// a tensor without a value, or if it could not be moved to this device.
     lost: FxHashMap<TensorId, Error>,
     forms: Forms,
     seed: u64,

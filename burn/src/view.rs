@@ -72,8 +72,8 @@ pub(crate) fn flex(ir: &OperationIr, input: &dyn Fn() -> Strides) -> Option<Stri
 /// Only the backend knows the strides of the input: outputs of elementwise ops have the strides of
 /// their operands, and outputs of convolutions have channels last. Therefore this rule computes no
 /// strides. Slices, and reshapes that do not add dimensions, are views only for some strides of the
-/// input, so they do not count as views. If such an output shares a buffer, it is copied
-/// ([`Facts::unshare`](crate::backend::Facts::unshare)).
+/// input, so they do not count as views. If the output of a slice or reshape shares a buffer, it is
+/// copied ([`Facts::unshare`](crate::backend::Facts::unshare)).
 pub(crate) fn cubecl(ir: &OperationIr, _: &dyn Fn() -> Strides) -> Option<Strides> {
     let (OperationIr::BaseFloat(op) | OperationIr::BaseInt(op) | OperationIr::BaseBool(op)) = ir
     else {

@@ -216,7 +216,8 @@ fn others_on_this_machine_are_not_served() {
     assert!(Device::remote_options(&host).init().is_err());
 }
 
-/// When Burn's server ends a connection, only one device is lost. Other and later devices work.
+/// When Burn's server ends a connection, only one device is lost. All other devices, and later
+/// devices, still work.
 #[test]
 fn a_device_that_is_lost_is_lost_alone() {
     let other = budgeted("1MiB");

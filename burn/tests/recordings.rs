@@ -125,7 +125,7 @@ fn replays_knowing<N: Net>(
         let evictor = Overheard(policy.build(0), again.clone());
         replay.run_by(trace.program(), Box::new(evictor)).unwrap()
     };
-    // Both must have the same evictions and recomputation.
+    // Run and replay must have the same evictions and recomputation.
     assert!(outcome.slowdown().is_some(), "{what}: {:?}", outcome.status);
     assert!(ran.evictions > 0, "{what} under {percent} % evicts nothing");
     let stats = outcome.stats;

@@ -1,9 +1,10 @@
 //! Heap for tensors on the CPU, which keeps the memory of the process within the budget.
 //!
 //! `malloc` keeps freed blocks, but cannot use them for a larger tensor. With `malloc`, a process
-//! under a budget grew to several times the budget. This heap places tensors in one range of
-//! addresses by best fit. Pages of freed tensors stay with the process, for the next tensors. When
-//! all pages together exceed the budget, the heap returns pages of free space to the system.
+//! under a budget grew to several times the budget. The heap of this module places tensors in one
+//! range of addresses by best fit. Pages of freed tensors stay with the process, for the next
+//! tensors. When all pages together exceed the budget, the heap returns pages of free space to the
+//! system.
 
 use crate::ffi::rm_live;
 use remat::unstable::memory::{Arena, Block};

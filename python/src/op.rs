@@ -85,7 +85,8 @@ impl Operation for TorchOp {
     fn flops(&self, inputs: &[Layout], _outputs: &[Layout]) -> f64 {
         match self.kind {
             Kind::Notice | Kind::Reserve => 0.0,
-            // An op that only writes makes no storage. Its work is to move each operand once.
+            // An op that only writes makes no storage. The work of an op that only writes is to
+            // move each operand once.
             _ if self.work == 0.0 => {
                 inputs.iter().map(|input| input.bytes() as f64 / 4.0).sum::<f64>()
             }

@@ -1,5 +1,5 @@
-//! Bytes that each command needs at once, counted value by value from the definitions alone. All
-//! values made so far are looked at anew for each command.
+//! Bytes that each command needs at once, counted value by value from the definitions alone. For
+//! each command, the count goes through all values made so far.
 //!
 //! This module shares no code with the bound, nor with the search in `exact`.
 
@@ -110,7 +110,7 @@ impl Reader {
                 let bytes = self.round(host.layout.bytes());
                 let is_constant = host.cost.is_none();
                 self.make(*tensor, bytes, is_constant.then_some(at), *leaf && !is_constant);
-                // Other values are uploaded when they are first read.
+                // Values that are not constants are uploaded when they are first read.
                 need.runs.extend(is_constant.then_some((bytes, 0)));
             }
             Command::Apply(call) => match &call.outputs {

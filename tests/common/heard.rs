@@ -1,4 +1,4 @@
-//! Listener that keeps the events it hears.
+//! Listener that keeps the events that it receives.
 
 use remat::Listener;
 use remat::device::Device;

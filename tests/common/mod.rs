@@ -48,8 +48,8 @@ pub fn cells<T>(all: impl IntoIterator<Item = T>, one_in: usize) -> impl Iterato
     all.into_iter().step_by(if is_whole { 1 } else { one_in })
 }
 
-/// Prints no message for panics with the payload "on purpose". Thousands of them would hide all
-/// other output.
+/// Prints no message for panics with the payload "on purpose". Thousands of panic messages would
+/// hide all other output.
 pub fn say_nothing_of_what_is_on_purpose() {
     let others = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

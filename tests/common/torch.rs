@@ -2,8 +2,8 @@
 //! imitates the stream without PyTorch.
 //!
 //! A tensor is a storage, with the value that the storage holds between two writes. An in-place
-//! write makes a new value from the old value, and deletes the old one. So no parameter is updated
-//! in place: each step makes new parameters.
+//! write makes a new value from the old value, and deletes the old one. Therefore no parameter is
+//! updated in place: each step makes new parameters.
 //!
 //! Autograd holds the values that its backward ops read. The mark of a step comes when the
 //! optimizer is done, and the loss is read after the mark. Gradients are freed when the next step
@@ -213,7 +213,7 @@ impl Torch {
         out
     }
 
-    /// Sends an op of one input. Its backward op reads the output with `by_output`, and the input
+    /// Sends an op of one input. The backward op reads the output with `by_output`, and the input
     /// otherwise.
     pub fn unary(&mut self, name: &'static str, x: &Var, by_output: bool) -> Var {
         let t = self.one(name, 0.0, &[&x.t], x.bytes);
@@ -224,7 +224,7 @@ impl Torch {
         out
     }
 
-    /// Sends an op that writes over its input. Its backward op reads the result.
+    /// Sends an op that writes over its input. The backward op reads the result.
     pub fn in_place(&mut self, name: &'static str, x: Var) -> Var {
         self.over(name, &x.t, &[]);
         let out = self.part(&x.t, x.bytes);

@@ -218,7 +218,7 @@ pub struct Watch {
     pub runs: AtomicU64,
     /// Messages about calls that the device must never get.
     violations: Mutex<Vec<String>>,
-    /// Hash of everything that the device was told so far.
+    /// Hash of all calls that the device received so far.
     pub history: AtomicU64,
     /// 0: copies work. 1: copies fail. `n` above 1: `n - 1` more copies work, and all later ones
     /// fail.
@@ -236,7 +236,7 @@ impl Watch {
     }
 
     /// Panics if the engine made the device read changed bytes, or write where it must not. The
-    /// device itself cannot panic in such a call, because the engine catches panics of devices.
+    /// device itself cannot panic at a wrong call, because the engine catches panics of devices.
     pub fn check(&self) {
         assert_eq!(*self.violations.lock().unwrap(), Vec::<String>::new());
     }

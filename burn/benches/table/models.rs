@@ -1,5 +1,5 @@
-//! Models of the table. Their tensors take most of the memory, and each model trains in about a
-//! minute.
+//! Models of the table: so large that tensors take most of the memory, and so small that measuring
+//! a model takes about a minute.
 
 use crate::common::{Net, numbers};
 use burn::module::Module;

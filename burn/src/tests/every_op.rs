@@ -95,7 +95,7 @@ type Way = fn(&mut Session<Flex>, &Case) -> Outcome;
 const WAYS: [(&str, Way); 2] = [("given away", given), ("evicted", evicted)];
 
 fn outputs(case: &Case) -> Vec<TensorIr> {
-    // These two variants have no outputs.
+    // `Init` and `Drop` have no outputs.
     if matches!(case.ir, OperationIr::Init(_) | OperationIr::Drop(_)) {
         return Vec::new();
     }

@@ -1,5 +1,5 @@
-//! Tests on wgpu with a software adapter. They inspect the buffers to see which tensors share one.
-//! Without an adapter, the tests print a message and do nothing.
+//! Tests on wgpu with a software adapter. The tests inspect the buffers to see which tensors share
+//! a buffer. Without an adapter, the tests print a message and do nothing.
 
 use super::common::{Cnn, Mlp, Net, Recurrent, Transformer, TransformerDropout, train};
 use burn::backend::{CubeDevice, Wgpu, WgpuDevice, WgpuDeviceKind};

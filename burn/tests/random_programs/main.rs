@@ -1,5 +1,5 @@
-//! Random programs over Burn's tensors, under any budget, policy and window. Their reads have the
-//! bits of plain Flex, or fail with an out-of-memory error.
+//! Random programs over Burn's tensors, under any budget, policy and window. The reads of a program
+//! have the bits of plain Flex, or fail with an out-of-memory error.
 //!
 //! The programs are the same each time. `REMAT_RANDOM_PROGRAMS=N` runs N other programs;
 //! `REMAT_SEED=S` runs only the program of this seed.

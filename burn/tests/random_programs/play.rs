@@ -439,7 +439,7 @@ impl State<'_> {
         self.detach();
     }
 
-    /// Ends the gradient graph. The values stay, some of them as leaves.
+    /// Ends the gradient graph. The program keeps its values, some of them as leaves.
     fn detach(&mut self) {
         if !self.program.autodiff {
             return;

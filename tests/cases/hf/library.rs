@@ -235,7 +235,7 @@ fn a_densenet121_has_the_logits_of_torchvision_under_old_names_too() {
     of_images("densenet121", &tensors);
 }
 
-/// Writes a file of zeros that takes no room on disk.
+/// Writes a file of zeros that takes no space on disk.
 fn write_sparse(path: &Path, shapes: &[(String, bool, Vec<usize>)]) {
     let mut header = serde_json::Map::new();
     let mut end = 0;

@@ -198,7 +198,7 @@ fn a_run_of_ours_learns_tokens_too() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// A run that began with only the weights of a file is trained and saved. Its checkpoint can be
+/// A run that began with only the weights of a file is trained and saved. The new checkpoint can be
 /// used without the original file.
 #[test]
 fn a_run_begins_with_weights_alone_and_says_so() {

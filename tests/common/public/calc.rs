@@ -470,7 +470,7 @@ fn pool(shape: &[usize], window: Window) -> Pool2d {
     Pool2d { kernel, stride: window.stride, padding }
 }
 
-/// Shapes of `elements` elements, not all of them.
+/// Some of the shapes that have `elements` elements.
 fn shapes_of(elements: usize) -> Vec<Vec<usize>> {
     let mut shapes = vec![vec![elements], vec![1, elements], vec![elements, 1]];
     for first in (2..10).filter(|first| elements.is_multiple_of(*first)) {

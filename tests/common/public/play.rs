@@ -30,7 +30,8 @@ pub struct Observed {
     pub requests: Vec<Request>,
     /// Failures that were reported to the thread, in order.
     pub failures: Vec<Failure>,
-    /// Number of reads whose result the thread never waited for. Their failures are not reported.
+    /// Number of reads whose result the thread never waited for. Failures of these reads are not
+    /// reported.
     pub forgotten: usize,
     /// Number of refused calls, whose shapes do not match, and of accepted calls.
     pub refused: usize,
