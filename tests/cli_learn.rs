@@ -91,7 +91,7 @@ fn more_memory_never_makes_a_run_recompute_more() {
             let report = train(&[network, &options].concat());
             let recomputed = report["recompute_ratio"].as_f64().unwrap();
             assert!(recomputed <= before, "{network:?} {budget}: {recomputed} after {before}");
-            // Budgets between two whole percents may be better still.
+            // In a budget between two whole percents, a run may recompute even less.
             if !budget.contains('.') {
                 before = recomputed;
             }

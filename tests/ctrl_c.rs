@@ -28,7 +28,7 @@ impl Running {
         Self { child, stderr }
     }
 
-    /// Waits for a line on stderr. Fails if the program ends without it.
+    /// Waits for a line on stderr. Fails if the program ends without this line.
     fn wait_for(&mut self, is_wanted: impl Fn(&str) -> bool) {
         let (mut line, mut said) = (String::new(), String::new());
         while !is_wanted(&line) {

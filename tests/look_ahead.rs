@@ -18,8 +18,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Number of commands an evictor knew of, and the distances of its victim's next read and of the
-/// drop of its last handle.
+/// Number of commands that an evictor saw, and two distances for its victim: to the next read, and
+/// to the drop of the last handle.
 type Seen = (usize, Option<usize>, Option<usize>);
 
 /// Evictor that evicts the storage read farthest ahead, and keeps what it saw.

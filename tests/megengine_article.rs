@@ -465,8 +465,8 @@ impl CostModel for Waits {
     }
 }
 
-/// The score of one case, computed by hand: costs are the bytes that the neighbour reads and
-/// writes, not divided by anything.
+/// Compares the score of one case with a score computed by hand. The cost of a neighbour is the
+/// number of bytes that it reads and writes, without a divisor.
 #[test]
 fn costs_are_bytes_and_the_clock_is_not() {
     let both = Both::new(MegEngineArticle::default(), AS_WRITTEN);

@@ -8,7 +8,7 @@ use remat::optim::{Group, Optimizer, Rule, Schedule, clip_grad_norm};
 use remat::prelude::*;
 use serde_json::Value;
 
-/// Largest error, as a share of the largest element.
+/// Largest allowed error, as a share of the largest element.
 const TOLERANCE: f64 = 1e-5;
 
 /// Two tensors, each moving towards a goal.

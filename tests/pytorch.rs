@@ -18,7 +18,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-/// Largest error as a share of the largest element, in f32 and for values stored as `bf16`.
+/// Largest allowed error as a share of the largest element, in f32 and for values stored as `bf16`.
 const TOLERANCE: [f64; 2] = [1e-5, 1e-2];
 
 /// Cases that are compared in f32 only. The op `cross_entropy` takes no `bf16`, because the method

@@ -165,7 +165,7 @@ fn batch_norm_wants_two_values_of_each_channel() -> Result<(), Error> {
             error.contains(&told) && error.contains("2 values") && error.contains("Infer"),
             "{error}"
         );
-        // Nothing has changed, and the next batch works.
+        // The refused batch changed no value, and the next batch succeeds.
         let after =
             parameters(&mut norm).map(|(_, p)| p.to_vec::<f32>()).collect::<Result<Vec<_>, _>>()?;
         assert_eq!(before, after);
