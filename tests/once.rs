@@ -98,7 +98,7 @@ struct Flaky(Arc<Flakes>);
 
 struct Flakes {
     runs: AtomicU64,
-    /// Every run whose number is a multiple of this fails; 0 for never.
+    /// Fails each run whose number is a multiple of `every`; 0 for no run.
     every: u64,
     panics: bool,
 }

@@ -150,7 +150,7 @@ impl Learner {
         Ok(Self { runtime, network, optimizer })
     }
 
-    /// Loss of `n` of a step's images, from number `from` on.
+    /// Loss of `n` images of a step, beginning with image number `from`.
     fn loss(&mut self, step: usize, from: usize, n: usize) -> Result<Tensor, Error> {
         let pixel = |i: usize| ((i * 37 + step * 11) % 64) as f32 / 32.0 - 1.0;
         let images = (from * 64..(from + n) * 64).map(pixel).collect();

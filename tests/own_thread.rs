@@ -201,7 +201,8 @@ fn a_listener_that_floods_its_own_queue_gets_an_error() {
     }
 }
 
-/// The worker drops the last handle with an op, and must not wait for its own end.
+/// If the worker drops the runtime's last handle together with an op, the worker must not wait for
+/// its own end.
 #[test]
 fn the_last_handle_may_go_on_the_worker() {
     for threads in [1, 2] {

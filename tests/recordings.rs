@@ -37,7 +37,7 @@ fn unpacked(name: &str) -> String {
 }
 
 /// Recordings of two steps of a ResNet-20, made by programs that wrote these versions of the
-/// format. Version 1 is made here from version 2, without its end.
+/// format. The recording of version 1 is made from that of version 2, by removing the last line.
 fn old_recordings() -> [(u32, &'static str, Trace); 3] {
     let second = unpacked("resnet20-v2.jsonl.gz");
     assert!(second.starts_with(r#"{"event":"begin","version":2,"#));
@@ -109,7 +109,7 @@ fn earlier_versions_are_read_with_all_that_they_say() {
         let program = trace.program();
         let steps = program.commands().iter().filter(|c| matches!(c, Command::Step)).count();
         assert_eq!(steps, 2);
-        // Repeated steps have the same work each.
+        // Each repetition of a step has the same work.
         let [twice, thrice] = [2, 3].map(|times| trace.clone().repeat_step(times).unwrap());
         let base = |trace: &Trace| (trace.program().base_cost(), trace.program().ops());
         let (one, two, three) = (base(&trace), base(&twice), base(&thrice));

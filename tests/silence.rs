@@ -30,8 +30,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Number of allocations while a chain is regenerated from end to end. A tensor without a label
-/// gets a new name each time it is asked for.
+/// Number of allocations while a chain is regenerated from end to end. For a tensor without a
+/// label, a new name is made each time the name is requested.
 fn taken(labels: bool) -> usize {
     let mut engine = engine(4 * GRANULE);
     let mut chain = vec![engine.put(Bytes::of(16, 1))];

@@ -249,7 +249,7 @@ impl<'a> Loop<'a> {
             tape.watch(weight);
         }
         let (mut x, mean) = self.forward(turn, draw.batch)?;
-        // Faults of this turn come in the forward pass.
+        // The forward pass gets the faults of this turn.
         let (mut fault, mut in_gradient) = (None, false);
         for &twist in twists {
             match twist {

@@ -109,8 +109,8 @@ impl Case {
 const KEPT: [Kept; 5] = [Kept::Sum, Kept::TwoSums, Kept::Max, Kept::Average, Kept::InPlace];
 const BOUNDS: [Bound; 4] = [Bound::Nothing, Bound::Training, Bound::Commits, Bound::Marks];
 
-/// Number of batches after which the engine checks its history. The engine does so when some
-/// thousand values are kept.
+/// Number of batches after which the engine checks its history, which it does when some thousand
+/// values are kept.
 const BATCHES: usize = 1200;
 
 fn check(case: Case, batches: usize, expected: &[u32]) {
@@ -158,8 +158,8 @@ fn in_every(nth: usize, batches: usize) {
     }
 }
 
-/// Regression: a running sum kept the batches of the whole evaluation. Beside training, memory ran
-/// out.
+/// Regression: a running sum kept the batches of the whole evaluation. An evaluation during a
+/// training ran out of memory.
 #[test]
 fn a_running_sum_needs_no_marks() {
     in_every(7, BATCHES);

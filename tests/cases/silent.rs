@@ -69,7 +69,7 @@ impl CustomOp for Flaky {
     }
 }
 
-/// `x`, unless this op or its gradient has a fault.
+/// Applies [`Flaky`], which returns `x` unless the op or its gradient has a fault.
 fn pass(x: &Tensor, fault: Option<Fault>, in_gradient: bool) -> Result<Tensor, Error> {
     Ok(Tensor::apply(Flaky { fault, in_gradient }, &[x])?.swap_remove(0))
 }

@@ -50,8 +50,8 @@ fn is_told(read: Result<f32, Error>) -> bool {
     matches!(read, Err(Error::OutOfMemory(_)))
 }
 
-/// Checks programs with several counts of steps that worked and then of steps that failed, with
-/// plans and without.
+/// Checks programs with several numbers of successful steps, followed by several numbers of failing
+/// steps, with plans and without.
 fn each(mut check: impl FnMut(Program, f32, usize)) {
     for plan in [Plan::Off, Plan::Auto] {
         for worked in [0, 1, 2, 12] {
