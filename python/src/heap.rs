@@ -6,7 +6,7 @@
 //! together exceed the budget, those of free space go back to the system.
 
 use crate::ffi::rm_live;
-use remat::unstable::memory::{Arena, Block};
+use remat::unstable::memory::{Arena, Block, Chunk};
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -148,7 +148,7 @@ impl Heap {
             return;
         }
         // The best fit is the lowest of equal holes, so space at high addresses is wanted last.
-        for hole in self.arena.chunks().rev().filter(|chunk| chunk.is_free()) {
+        for hole in self.arena.chunks().rev().filter(Chunk::is_free) {
             let (mut unit, end) = (hole.offset.div_ceil(UNIT), self.top.min(hole.end() / UNIT));
             while unit < end && self.units > most {
                 let run = self.resident[unit as usize..end as usize].iter();
