@@ -39,12 +39,12 @@ struct Effects {
 }
 
 impl Admitted {
-    /// Announces a command that waits to be executed. Evictors can then read the effects of the
-    /// command in [`Graph::future`](crate::graph::Graph::future).
+    /// Announces a command that waits to be executed. After the announcement, evictors can read the
+    /// effects of the command in [`Graph::future`](crate::graph::Graph::future).
     ///
-    /// Admission changes nothing else. Executed commands are matched to admitted commands by order.
-    /// Therefore admitted commands must be executed in the order of admission, and before any
-    /// command that was not admitted.
+    /// Admission only updates `Graph::future`. Executed commands are matched to admitted commands
+    /// by order. Therefore admitted commands must be executed in the order of admission, and before
+    /// any command that was not admitted.
     pub fn admit<D: Device>(&mut self, books: &mut Books<D>, command: &Command<D::Op, D::Host>) {
         let counts = command.counts();
         let at = books.engine.future_mut().admit(counts);
@@ -69,9 +69,9 @@ impl Admitted {
     }
 
     /// Assigns a root to each output of a command. A view has the root of its source, and a
-    /// replacement the root of its value. Every other output gets a new root. An update gets a new
-    /// root too: whether the update takes over the storage of its input is known only when the
-    /// update runs.
+    /// replacement the root of its value. Every other output gets a new root. An update's output
+    /// gets a new root, because only the run of the update shows whether it takes over its input's
+    /// storage.
     fn note_outputs<D: Device>(
         &mut self,
         books: &mut Books<D>,

@@ -41,8 +41,8 @@ fn keeps_leaf<D: Device>(
     let unheld = |storage: StorageKey| {
         graph.sources(storage).filter(|&source| graph.storage(source).handles == 0)
     };
-    // An explicit stack replaces recursion, because histories may be deep. Sources are visited
-    // first.
+    // An explicit stack replaces recursion, because histories may be deep. The sources of a storage
+    // are visited before the storage.
     let mut stack = vec![(storage, false)];
     while let Some((at, is_done)) = stack.pop() {
         if is_done {

@@ -1,11 +1,12 @@
 //! Comparison of turns in which the evictor gets predictions with turns in which it does not.
 //!
 //! A turn is *foreseen* if the evictor got predictions of its commands, and *guessed* if the
-//! evictor got none or few. The first turns of each kind are guessed. Later turns are compared with
-//! them. If foreseen turns recompute more than guessed turns, a number of turns is guessed again.
-//! The number of these turns doubles each time.
+//! evictor got predictions of none or few commands. The first turns of each kind are guessed, and
+//! later foreseen turns are compared with the guessed turns. If foreseen turns recompute more than
+//! guessed turns, a rest begins: a number of turns is guessed. Each further rest takes twice as
+//! many turns.
 //!
-//! All costs are in units of the cost model. Therefore runs are reproducible.
+//! All costs are in units of the cost model, not in measured time, so that runs are reproducible.
 
 use super::rest::Rest;
 use remat_rng::mix;
@@ -25,7 +26,7 @@ const REST: u32 = 8;
 const TRIAL: u32 = 2;
 /// Limit on remembered kinds of turns.
 const KINDS: usize = 16;
-/// Percentage of foreseen commands below which a turn counts as guessed.
+/// A turn counts as guessed if less than this percentage of its commands was foreseen.
 const FEW: u64 = 10;
 
 /// Totals of a run so far, in units of the cost model.
@@ -35,7 +36,8 @@ pub(super) struct Costs {
     pub work: f64,
     /// Cost of reruns.
     pub again: f64,
-    /// Number of steps that ran by plan, whose commands did not reach the recognizer.
+    /// Number of steps that ran by plan. The recognizer did not receive the commands of these
+    /// steps.
     pub planned: u64,
     /// Budget in bytes. Recomputation in different budgets is not comparable.
     pub budget: u64,
@@ -65,21 +67,21 @@ pub(super) struct Trust {
     commands: u64,
     foreseen: u64,
     has_failed: bool,
-    /// Whether the last guessed turn ran out of memory. If true, turns without predictions are
-    /// expected to fail too.
+    /// Whether the last guessed turn ran out of memory. If true, further turns without predictions
+    /// are expected to fail too.
     guess_fails: bool,
     /// Number of commands of the guessed turn that ran out of memory.
     too_many: u64,
-    /// Whether the current turn is guessed and the previous turn foreseen, or the reverse. Such a
-    /// turn counts less, because it begins with the storages that a turn of the other sort left
-    /// resident.
+    /// Whether the current turn is guessed and the previous turn foreseen, or the reverse. The
+    /// first turn after a change between guessed and foreseen counts less, because it begins with
+    /// storages that the turn before the change left resident.
     is_first: bool,
     /// Work of the previous turn.
     work: f64,
     /// Accumulated excess recomputation of foreseen turns over guessed turns, at least 0; see
     /// [`MOST_LOST`].
     lost: f64,
-    /// The rest after foreseen turns were worse, in which turns are guessed.
+    /// Number of turns still to be guessed after foreseen turns recomputed more.
     rest: Rest<REST, { 1 << 16 }>,
 }
 
@@ -211,7 +213,7 @@ impl Trust {
         }
     }
 
-    /// Stops predictions to the evictor for a number of turns.
+    /// Begins a rest, in which the evictor gets no predictions.
     pub fn withdraw(&mut self) {
         self.rest.begin_within_a_turn();
         (self.lost, self.is_first) = (0.0, true);
@@ -233,7 +235,7 @@ mod tests {
         let (mut times, mut lost) = (0, 0.0);
         trust.turn_is_over(costs, true);
         for turn in 0..turns {
-            // The kind is known from the third turn on.
+            // Predictions are possible only from the third turn on, when the kind of turn is known.
             let goes_by = turn > 1 && trust.is_given();
             let again = if goes_by { foreseen(turn) } else { guessed(turn) };
             for command in 0..10 {
@@ -255,7 +257,8 @@ mod tests {
         }
     }
 
-    /// Comparisons cost little over a long run, even if foreseen turns recompute much more.
+    /// Over a long run, comparing foreseen with guessed turns costs little, even if foreseen turns
+    /// recompute much more.
     #[test]
     fn foresight_that_recomputes_more_rests_twice_as_long_each_time() {
         for more in [0.02, 0.1, 0.3, 1.0, 3.0] {
@@ -273,7 +276,7 @@ mod tests {
         assert!(lost < 8.0, "{lost}");
     }
 
-    /// While turns are guessed, it is noticed that guessed turns begin to recompute more.
+    /// If guessed turns begin to recompute more, the rest in which turns are guessed ends.
     #[test]
     fn guessing_ends_once_it_is_no_longer_better() {
         let guessed = |turn| if turn < 2 { 0.1 } else { 9.0 };

@@ -1,16 +1,16 @@
-//! Leaves: values without a history.
+//! Leaves: values without a compute path.
 
 use super::{Engine, Error, StorageKey, TensorKey};
 use crate::device::Device;
 use crate::event::Event;
 
 impl<D: Device> Engine<D> {
-    /// Makes a tensor a leaf: regenerates the tensor if it is evicted, and cuts its compute path,
-    /// so that its history can be deleted. A leaf cannot be evicted.
+    /// Makes a tensor a leaf: regenerates the tensor if it is evicted, and cuts its compute path.
+    /// The values that only this compute path needed are then deleted. A leaf cannot be evicted.
     ///
     /// # Errors
-    /// If the key is stale, the tensor is poisoned, or memory does not suffice to regenerate the
-    /// tensor.
+    /// If the key names no tensor, the tensor is poisoned, or memory does not suffice to regenerate
+    /// the tensor.
     pub fn commit(&mut self, key: TensorKey) -> Result<(), Error> {
         self.working()?;
         let storage = self.tensor(key)?.storage;
@@ -63,7 +63,7 @@ impl<D: Device> Engine<D> {
     /// Sets the name of a tensor's storage in reports.
     ///
     /// # Errors
-    /// If the key is stale.
+    /// If the key names no tensor.
     pub fn label(&mut self, key: TensorKey, label: &str) -> Result<(), Error> {
         let storage = self.tensor(key)?.storage;
         self.store.graph.storages[storage].label = Some(label.into());

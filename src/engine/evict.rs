@@ -15,8 +15,8 @@ impl<D: Device> Engine<D> {
     #[inline(always)]
     pub(super) fn meet_threshold(&mut self) -> Result<(), Error> {
         match self.settings.eviction_threshold {
-            // During a script nothing is evicted here: when the device ran these commands, no
-            // storage was evicted at this point.
+            // During a script, the threshold evicts nothing. The device has already run the
+            // script's commands, and evicted nothing for the threshold.
             Some(threshold) if self.store.script.is_none() => self.evict_to(threshold),
             _ => Ok(()),
         }
@@ -40,7 +40,7 @@ impl<D: Device> Engine<D> {
     /// choice. Returns false if there is no candidate, or if the evictor never evicts.
     ///
     /// # Errors
-    /// If the evictor panics, or chooses a storage that cannot be evicted. In these cases nothing
+    /// If the evictor panics, or chooses a storage that cannot be evicted. After an error, nothing
     /// was evicted.
     pub(super) fn evict_one(&mut self, want: Want, cause: Cause) -> Result<bool, Error> {
         if self.store.evictable_bytes() == 0 || !self.evicts {
@@ -81,7 +81,7 @@ impl<D: Device> Engine<D> {
     /// storage: false for a leaf, and for a storage that was already evicted.
     ///
     /// # Errors
-    /// If the key is stale.
+    /// If the key names no tensor.
     pub fn drop_now(&mut self, key: TensorKey) -> Result<bool, Error> {
         self.working()?;
         let storage = self.tensor(key)?.storage;

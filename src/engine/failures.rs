@@ -6,12 +6,12 @@
 //!
 //! Each failure is reported once: by the first read of a value lost to the failure, or by
 //! [`Engine::take_failure`]. If an update was skipped because of a failure, the first read of any
-//! value reports that failure. All failures of the same step so far then count as reported, because
-//! a lack of memory usually causes several failures.
+//! value reports that failure. Reporting one failure counts all failures of its step so far as
+//! reported, because a lack of memory usually causes several failures.
 //!
 //! A handle that names an old value in place of a new one is *stale* until the failure is reported.
-//! Until then, a read of the handle returns the failure, and values computed from the handle are
-//! lost at once. Therefore no time is spent on a step whose results are wrong. A successful update
+//! A read of a stale handle returns the failure, and values computed from a stale handle are lost
+//! at once. Therefore no time is spent on a step whose results would be wrong. A successful update
 //! or replacement gives a stale handle a new value.
 
 use super::{Engine, Error, Residence, StorageKey, TensorKey};
@@ -21,7 +21,7 @@ use crate::event::Event;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
-/// Maximum number of unreported failures. If there are more failures, the first of them show what
+/// Maximum number of unreported failures that are kept. The first failures suffice to show what
 /// went wrong.
 const MOST_UNREPORTED: usize = 64;
 
@@ -29,8 +29,8 @@ const MOST_UNREPORTED: usize = 64;
 /// whether or not it is reported.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
-    /// Unreported failures with the numbers of their steps, oldest first. At most
-    /// [`MOST_UNREPORTED`]; the last entry is the newest failure of all.
+    /// Unreported failures with the numbers of their steps, oldest first. The list has at most
+    /// [`MOST_UNREPORTED`] entries, and the last entry is always the newest failure.
     unreported: VecDeque<(u64, Error)>,
     /// Number of the current step.
     step: u64,
@@ -207,7 +207,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Keeps a new failure and sends its event. Takes back the replacements of this step.
+    /// Keeps a new failure and sends its event. Undoes the replacements of this step.
     pub(super) fn keep_failure(&mut self, error: &Error) {
         self.failures.keep(error.clone());
         self.tell(Event::DidFail { failure: error.key() });

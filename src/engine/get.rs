@@ -11,10 +11,10 @@ impl<D: Device> Engine<D> {
     /// it is copied.
     ///
     /// # Errors
-    /// If the key is stale, the tensor is poisoned, memory does not suffice to regenerate the
-    /// tensor, or the copy failed. In these cases the tensor is unchanged. Also if an update was
-    /// skipped because of an unreported failure. In this case the first call returns the failure,
-    /// and a second call returns the value.
+    /// If the key names no tensor, the tensor is poisoned, memory does not suffice to regenerate
+    /// the tensor, or the copy failed. After any error, the tensor is unchanged. If an update was
+    /// skipped because of an unreported failure, the first call returns that failure, and a second
+    /// call returns the value.
     pub fn get(&mut self, key: TensorKey) -> Result<D::Host, Error> {
         self.read(key, D::read)
     }

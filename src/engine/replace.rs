@@ -16,8 +16,8 @@ impl<D: Device> Engine<D> {
     /// [`Engine::confirm`].
     ///
     /// # Errors
-    /// If a key is stale, or if the two tensors differ in type, shape or contiguity. In these cases
-    /// nothing was done.
+    /// If a key names no tensor, or if the two tensors differ in type, shape or contiguity. After
+    /// an error, nothing was done.
     pub fn replace(&mut self, target: TensorKey, value: TensorKey) -> Result<TensorKey, Error> {
         self.working()?;
         let (old, new) = (self.tensor(target)?, self.tensor(value)?);
@@ -59,9 +59,9 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Takes back the replacements of this step: the new keys name the old values again. The new
-    /// keys are stale because of `error`, or because of an older failure if the old keys were
-    /// already stale.
+    /// Undoes the replacements of this step: the new keys name the old values again. The new keys
+    /// are stale because of `error`, or because of an older failure if the old keys were already
+    /// stale.
     pub(super) fn take_back(&mut self, error: &Error) {
         for (key, old) in std::mem::take(&mut self.replaced) {
             let Ok(before) = self.tensor(old) else { continue };

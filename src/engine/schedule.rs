@@ -44,8 +44,8 @@ impl<D: Device> Engine<D> {
     /// if no schedule stays within cost `most` and `most_runs` runs, or if no storage can be
     /// evicted.
     ///
-    /// The cost of a run is the result of `planned` for its path, unless that result is `None`. The
-    /// caller must have released all pins of this regeneration.
+    /// The cost of a run is `planned` of its path; where `planned` returns `None`, it is the path's
+    /// cost in the graph. The caller must have released all pins of this regeneration.
     pub(super) fn schedule(
         &self,
         wanted: &[StorageKey],

@@ -44,8 +44,8 @@ pub struct Settings {
     /// Limit on total recomputation, beyond which commands fail. `None`: no limit.
     pub recompute_limit: Option<RecomputeLimit>,
     /// Limit on the cost of one regeneration, beyond which its command fails. The limit is a
-    /// multiple of the cost of running each needed path once. Beyond the limit, memory is so short
-    /// that the same values are recomputed again and again.
+    /// multiple of the cost of running each needed path once. A regeneration beyond the limit has
+    /// so little memory that it recomputes some values again and again.
     pub regeneration_limit: f64,
     /// Rule that decides which part of a hole a new block takes. Used if the device has an arena.
     pub split_rule: SplitRule,

@@ -6,8 +6,8 @@ use crate::device::Device;
 use crate::error::RegenerationError;
 use crate::event::Event;
 
-/// A step thrashes if its recomputed cost exceeds this multiple of the cost of its first runs. If
-/// the previous step's first runs cost more, that cost counts instead.
+/// A step thrashes if its recomputed cost exceeds this multiple of the cost of first runs, in this
+/// step or the previous step, whichever is higher.
 const MULTIPLE: f64 = 4.0;
 
 /// Number of repeated runs below which no step thrashes. Therefore a few repeated runs among the
@@ -31,8 +31,8 @@ pub(super) struct Repeats {
     last_own: u64,
     /// Number of repeated runs.
     again: u64,
-    /// Number of paths in the largest regeneration. A step of few ops may read a value whose
-    /// history has many ops.
+    /// Number of paths in the largest regeneration. The number matters in a step of few ops that
+    /// reads a value with a long history.
     largest: u64,
     /// Whether a read is being executed. Repeated runs for reads do not count: a program may read
     /// any number of times, and the regeneration limit bounds each read.
@@ -109,7 +109,7 @@ impl StepWork {
         self.evictions[usize::from(for_threshold)] += 1;
     }
 
-    /// Name of the setting to raise, which is the one that caused most evictions.
+    /// Name of the setting that caused most evictions, and that the user should therefore raise.
     fn too_low(&self) -> &'static str {
         let [for_room, for_threshold] = self.evictions;
         if for_threshold > for_room { "eviction threshold" } else { "budget" }

@@ -27,17 +27,17 @@ use remat_rng::spread;
 use rustc_hash::FxHashMap;
 use slotmap::SecondaryMap;
 
-/// Prints of evicted values, and paths that gave other bits in a repeated run.
+/// Prints of evicted values, and paths whose repeated run gave other bits than their first run.
 #[derive(Debug)]
 pub(super) struct Verify {
-    /// Share of evicted values whose prints are kept.
+    /// Share of evicted values in the sample, whose prints are kept.
     share: f64,
-    /// Number of values drawn for the sample so far.
+    /// Number of values for which the engine has decided so far whether they are in the sample.
     asked: u64,
     prints: FxHashMap<StorageKey, Print>,
-    /// Paths that gave other bits in a repeated run, with the difference.
+    /// Paths whose repeated run gave other bits than their first run, with the difference.
     wrong: SecondaryMap<PathKey, Wrong>,
-    /// Latest failure that was the first failure of its path in `wrong`.
+    /// Latest failure that reported a path of `wrong` for the first time.
     found: Option<FailureKey>,
     by_plan: ByPlan,
     host_bytes: u64,
@@ -103,8 +103,8 @@ impl Verify {
         self.counts
     }
 
-    /// Draws whether the next value is in the sample. Depends only on the number of values drawn
-    /// before.
+    /// Decides pseudo-randomly whether the next value is in the sample. The decision depends only
+    /// on the number of earlier decisions.
     fn is_in_sample(&mut self) -> bool {
         self.asked += 1;
         // A pseudo-random number of 53 bits.
@@ -180,7 +180,7 @@ impl<D: Device> Engine<D> {
     /// Keeps a print of a storage that is about to be evicted.
     #[cold]
     pub(super) fn keep_bits(&mut self, key: StorageKey, cause: Cause) {
-        // After an eviction for these causes, the block has no value, or only the remains of a
+        // After a failed or postponed run, the block has no value, or only the remains of the
         // failed run.
         if matches!(cause, Cause::Failed | Cause::Postponed) || !self.verifies() {
             return;
@@ -303,8 +303,8 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// Keeps an error about other bits for the user, if it is the first error of its path. Used by
-    /// callers that can do without the value, so that their command does not fail.
+    /// Keeps an error about other bits for the user, if it is the first error of its path. Callers
+    /// use this method if they can do without the value, so that their command does not fail.
     pub(super) fn keep_other_bits(&mut self, error: &Error) {
         if self.verify.as_ref().is_some_and(|verify| verify.found == Some(error.key())) {
             self.keep_failure(error);
@@ -384,7 +384,8 @@ impl<D: Device> Engine<D> {
                     verify.by_plan.wrong = Some((first, wrong));
                     return false;
                 }
-                // The comparison is repeated when the command runs without a plan.
+                // The engine repeats the comparison, and reports the error, when the command runs
+                // without a plan.
                 Err(_) => return false,
             }
         }

@@ -1,8 +1,8 @@
 //! Live tensors between two turns.
 //!
-//! Each live tensor has a slot in a table. Only changed slots are updated. Therefore a mark takes
-//! time in proportion to the number of tensors that changed since the last mark, not to the number
-//! of held tensors.
+//! Each live tensor has a slot in a table. A mark updates only the changed slots. Therefore its
+//! time is proportional to the number of tensors that changed since the last mark, not to the
+//! number of held tensors.
 
 use crate::command::TensorId;
 use crate::graph::{Graph, StorageKey, TensorInfo};
@@ -11,9 +11,9 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 
-/// Fingerprint of all live tensors: their number, and one hash. The hash covers the slots, the
-/// layouts, and which tensors share a storage. Two boundaries are equal if their numbers of tensors
-/// and their hashes are equal.
+/// Fingerprint of all live tensors: the number of tensors, and one hash of slots, layouts, and
+/// sharing of storages. Two boundaries are equal if their numbers of tensors and their hashes are
+/// equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Boundary {
     pub tensors: usize,
@@ -32,7 +32,8 @@ pub(super) struct Slots {
     looks: BTreeSet<(StorageKey, u32)>,
     /// Sum of the hashes of all storages.
     hash: Sum,
-    /// Number of slots that were filled, emptied, or checked for a change.
+    /// Number of slots that were filled, emptied, or checked for a change, so that tests can
+    /// measure the work.
     #[cfg(test)]
     pub changed: u64,
 }
@@ -184,7 +185,8 @@ impl Sum {
         *self = Self(self.0.wrapping_sub(other.0), self.1.wrapping_sub(other.1));
     }
 
-    /// Mixes in a number. Afterwards parts of the sum can no longer be subtracted.
+    /// Mixes a number into the hash. From a mixed hash, parts of the sum can no longer be
+    /// subtracted.
     const fn mixed(self, number: u64) -> Self {
         Self(mix(mix(self.0, self.1), number), mix(mix(self.1, !number), self.0))
     }

@@ -33,7 +33,7 @@ pub(super) enum Seen {
     Again,
     /// The hash is new, and the next turn is hashed too.
     New,
-    /// The hash is new, and no more turns are hashed for now.
+    /// The hash is new, and the next turns are not hashed.
     Enough,
 }
 

@@ -21,8 +21,8 @@ pub(super) struct Stopwatch {
 pub(super) struct Unplanned {
     /// Times of the latest turns.
     took: VecDeque<Duration>,
-    /// Number of evictions in the last turn before a turn was taped. Later turns do not count,
-    /// because memory is compacted for the tape.
+    /// Number of evictions in the last turn before a turn was taped. Taped and later turns do not
+    /// count, because memory is compacted for the tape.
     evictions: u64,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Help {
     pub left: u64,
     /// Number of evictions that turns by plan did not need.
     spared_evictions: u64,
-    /// Time spent waiting for plans and leaving them.
+    /// Time spent waiting for planners and leaving plans.
     planning: Duration,
     /// Time of turns by plan, and the estimated time of the same turns without a plan.
     planned: Duration,
@@ -51,7 +51,7 @@ impl Stopwatch {
         self.took = self.began.take().map(|began| began.elapsed());
     }
 
-    /// Adds the time since `start` to the time of a turn whose mark has already come.
+    /// Adds the time since `start` to the time of the current turn, whose mark has already come.
     pub fn also_since(&mut self, start: Instant) {
         self.took = self.took.map(|took| took + start.elapsed());
     }
@@ -82,15 +82,15 @@ impl Unplanned {
     }
 
     /// The shortest of the remembered times. Usually only three turns run before the first turn by
-    /// plan. A mean would depend too much on a single slow turn that waited or touched new memory.
+    /// plan. A mean would depend too much on one slow turn, which waited or touched new memory.
     fn typical(&self) -> Option<Duration> {
         self.took.iter().min().copied()
     }
 }
 
 impl Help {
-    /// Adds a turn that ran by plan. `unplanned` has the times and evictions of the same kind
-    /// without a plan.
+    /// Adds a turn that ran by plan. `unplanned` has the times and evictions of turns of the same
+    /// kind without a plan.
     pub fn ran(&mut self, took: Option<Duration>, evictions: u64, unplanned: &Unplanned) {
         self.spared_evictions += unplanned.evictions.saturating_sub(evictions);
         if let (Some(took), Some(typical)) = (took, unplanned.typical()) {

@@ -12,11 +12,11 @@ use std::time::Instant;
 /// The reason why a command was not done by plan.
 #[derive(Debug)]
 pub(super) enum Failed {
-    /// An action that makes room in memory for the command failed. The field is the number of the
-    /// command's actions that were done before.
+    /// An eviction, move or rerun that frees memory for the command failed. The field is the number
+    /// of the command's actions that were done before the failure.
     ForRoom(usize),
-    /// The command itself failed. The field is the number of the command's actions that were done
-    /// before. [`Left::taken`] includes the command.
+    /// The command itself failed. The first field is the number of the command's actions that were
+    /// done before the failure. [`Left::taken`] includes the command.
     Itself(usize, Error),
 }
 
@@ -35,8 +35,8 @@ pub(in crate::driver) struct Left<D: Device> {
 }
 
 impl<D: Device> Planning<D> {
-    /// Leaves the plan. No plan is entered again before a turn begins. The caller must [redo](Left)
-    /// the returned turn.
+    /// Leaves the plan. The driver enters no plan again before the next turn begins. The caller
+    /// must [redo](Left) the returned turn.
     #[must_use]
     pub(in crate::driver) fn leave_plan(&mut self, beside: &mut Beside<'_, D>) -> Option<Left<D>> {
         if self.replay.is_some() {
@@ -80,8 +80,8 @@ impl<D: Device> Planning<D> {
         let script = Script {
             places: plan.taken.iter().copied().collect(),
             offsets: offsets.collect(),
-            // For a plan without evictions, the table of owners stays empty, because no owner is
-            // looked up.
+            // A plan without evictions looks up no owner of a block, so its table of owners stays
+            // empty.
             owners: if plan.is_plentiful { vec![] } else { vec![None; plan.offsets.len()] },
             unheld_stays: plan.unheld_stays.iter().copied().collect(),
             done,
@@ -104,7 +104,8 @@ impl<D: Device> Planning<D> {
         }
     }
 
-    /// Ends the redoing, after all commands have been executed again. Redoing began at `start`.
+    /// Ends the second execution of a left turn, after all its commands. The second execution began
+    /// at `start`.
     pub(in crate::driver) fn is_redone(
         &mut self,
         left: &Left<D>,

@@ -18,7 +18,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
-/// A whole turn with its tape.
+/// A captured turn, complete, with its tape.
 pub(super) struct Taken {
     pub tape: Tape,
     /// Lengths of the tape's two records after each command. [`Tape`] describes both records.
@@ -37,7 +37,7 @@ pub(super) struct Taken {
 /// A storage made before the turn, and the slot of a tensor that used the storage.
 pub(super) type Root = (StorageKey, u32);
 
-/// A plan that is being made. Dropping this value abandons the plan.
+/// A plan that planners are making on another thread. Dropping a `Preparing` abandons the plan.
 #[derive(Debug)]
 pub(super) struct Preparing(thread::JoinHandle<Option<StepPlan>>);
 
@@ -113,8 +113,8 @@ impl<D: Device> Planning<D> {
 }
 
 impl Draft {
-    /// Plans the turn without evictions, if the planners find an address for each block. Otherwise
-    /// plans the turn with the evictions that it had.
+    /// Plans the turn without evictions, if the planners find an address for each block. If they
+    /// find none, plans the turn with the evictions that the captured turn had.
     fn plan(self, plentiful: Drawn, short: Drawn) -> Option<StepPlan> {
         let ends = self.ends.iter().map(|ends| ends.plentiful).collect();
         let planned = self.plan_of(plentiful, ends, true);
@@ -173,7 +173,8 @@ type Drawn = (Record, Option<Outside>);
 
 /// The effect of a turn on storages that were made before the turn.
 struct Outside {
-    /// A slot for each storage made before the turn, in the order of the record.
+    /// For each storage made before the turn, the slot of a tensor that uses the storage, in the
+    /// order of the record.
     before: Vec<u32>,
     /// Blocks that stay allocated at the end of the turn, each with the number of the older storage
     /// that the block replaces.
@@ -299,12 +300,12 @@ fn verified(actions: &[Action]) -> FxHashMap<usize, u32> {
 /// The address of each block, and the total number of bytes.
 type Addresses = (Vec<Option<u64>>, u64);
 
-/// Limit on blocks for planners that take quadratic time. With more blocks, such planners would
-/// delay the step.
+/// Limit on the number of blocks for planners that take quadratic time. With more blocks, quadratic
+/// planners would delay the step.
 const MOST_IN_GAPS: usize = 4096;
 
-/// Limit on how often the exact search may place a block. This search runs if the quick planners
-/// find no addresses.
+/// Limit on how often the exact search may place a block. The exact search runs only if the quick
+/// planners find no addresses.
 const SEARCH: Exact = Exact { nodes: 50_000 };
 
 /// Finds an address for each used block. A moved block keeps its address. Returns `None` if the

@@ -19,8 +19,8 @@ pub(super) struct Watched {
     at: usize,
     /// Kinds whose commands begin like this turn.
     may_be: Vec<usize>,
-    /// The first kind of `may_be`. If `may_be` is empty, this is the last kind that matched; the
-    /// turn usually differs little from that kind.
+    /// The first kind of `may_be`. If `may_be` is empty, `like` is the last kind that matched,
+    /// because the turn usually differs little from that kind.
     like: Option<usize>,
     /// Commands of the turn, if the turn matches no known kind.
     new: Option<Vec<Arc<TurnCommand>>>,
@@ -35,8 +35,8 @@ pub(super) struct Watched {
     is_between: bool,
 }
 
-/// Number of consecutive turns of unknown kind after which turns are no longer compared for a
-/// while.
+/// Number of consecutive turns of unknown kind after which a rest begins, in which turns are not
+/// compared.
 const MOST_STRANGE: u32 = 5;
 
 impl<D: Device> Planning<D> {
@@ -70,7 +70,7 @@ impl<D: Device> Planning<D> {
     }
 
     /// Notes the mark of a turn without a plan. The time of a turn is not counted if the turn is
-    /// recorded or written down for a learner.
+    /// recorded or copied for a learner.
     pub(in crate::driver) fn turn_is_marked(&mut self, is_written: bool) {
         if is_written { self.stopwatch.void() } else { self.stopwatch.mark() }
     }
@@ -79,7 +79,8 @@ impl<D: Device> Planning<D> {
     fn turn_ends(&mut self, beside: &mut Beside<'_, D>) {
         let taping = self.taping.take();
         let tape = beside.books.engine.take_tape();
-        // Slots as they were when the turn began.
+        // Look up roots in the slots as they were when the turn began, before the slots are
+        // updated.
         let slots = &self.numbers.slots;
         let roots = tape.as_deref().map(|tape| {
             [&tape.plentiful, &tape.short].map(|record| {
@@ -162,7 +163,8 @@ impl<D: Device> Planning<D> {
         let Some(kind) = next.filter(|&kind| self.kinds.get(kind).may_be_planned()) else {
             return;
         };
-        // A kind that changed the live tensors last time will probably do so again.
+        // A kind whose last turn changed the live tensors will probably change them again, so it is
+        // not captured.
         let repeats = !self.kinds.get(kind).changes_boundary;
         match self.boundary_to_plan(beside).filter(|_| repeats) {
             Some(boundary) => {
@@ -176,8 +178,8 @@ impl<D: Device> Planning<D> {
         }
     }
 
-    /// The current boundary, if a plan may begin. `None` while commands are written down or
-    /// admitted ahead: in that case commands must be executed one by one.
+    /// The current boundary, if a plan may begin. `None` while commands are recorded, copied for a
+    /// learner, or admitted ahead, because then each command must be executed by the engine.
     fn boundary_to_plan(&self, beside: &Beside<'_, D>) -> Option<Boundary> {
         let is_heard = beside.books.is_written() || beside.waits;
         if is_heard { None } else { self.boundary_of(beside.books) }
@@ -227,9 +229,9 @@ impl<D: Device> Planning<D> {
         turn.at += 1;
     }
 
-    /// Takes the plans that planners began during the last turn. Waits for unfinished plans, so
-    /// that timing does not decide which turns run by plan. Returns whether planning failed for any
-    /// kind.
+    /// Takes the plans that planners began during the last turn. Waits for unfinished plans.
+    /// Without the wait, timing would decide which turns run by plan. Returns whether planning
+    /// failed for any kind.
     fn take_prepared(&mut self) -> bool {
         let mut is_refused = false;
         for kind in 0..self.kinds.all().len() {

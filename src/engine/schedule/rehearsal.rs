@@ -4,12 +4,12 @@
 //! are regenerated first, depth first, as in `regenerate.rs`. If memory is short, a storage is
 //! evicted.
 //!
-//! The choice depends on when each storage is *needed* next, which only a rehearsal can know. A
-//! storage is needed at the next due run that reads the storage itself, or that needs an evicted
-//! storage made from it. Therefore a storage is kept if an evicted storage made from it is needed
-//! soon, even if no due run soon reads the storage itself. Candidates for eviction are the storages
-//! that are needed last. Of these, the storage is evicted that costs least to recompute per byte
-//! and per unit of time until its next need.
+//! The choice of the storage to evict depends on when each storage is *needed* next, which is known
+//! only in a rehearsal. A storage is needed at the next due run that reads the storage or needs an
+//! evicted storage made from it. Therefore a storage is kept if an evicted storage made from it is
+//! needed soon, even if no due run soon reads the storage itself. Candidates for eviction are the
+//! storages that are needed last. Of the candidates, the rehearsal evicts the one that costs least
+//! to recompute per byte and per unit of time until its next need.
 
 use super::Step;
 use super::closure::{Closure, Positions, Storage};
@@ -30,7 +30,7 @@ const LOOKED_AT: usize = 64;
 const EFFORT: usize = 4096;
 
 /// Rehearses the closure. Returns the steps, their cost and the number of runs. Returns `None` if
-/// the runs do not fit in `room` bytes, or only beyond the limits.
+/// the runs do not fit in `room` bytes, or exceed the limits on cost, runs or effort.
 pub(super) fn rehearse(
     closure: &Closure,
     order: &[u32],
@@ -70,7 +70,7 @@ struct Rehearsal<'a> {
     most_runs: usize,
     /// Effort that is left to spend.
     effort: usize,
-    /// Number of the last walk that visited each node.
+    /// For each node, the number of the last walk that visited the node.
     met: Vec<u32>,
     walks: u32,
 }
@@ -86,7 +86,7 @@ struct Node {
 
 /// Run waiting for its inputs.
 struct Frame {
-    /// Run to make; `None` for the end, which reads all wanted storages.
+    /// Run to simulate; `None` for the end of the rehearsal, which reads all wanted storages.
     run: Option<u32>,
     /// Whether each input is pinned.
     pinned: SmallVec<[bool; 4]>,
@@ -180,7 +180,7 @@ impl<'a> Rehearsal<'a> {
         self.look_again_around(run);
     }
 
-    /// Updates the needs of the operands of a run that was just made.
+    /// Updates the time of need of each operand of a run that was just simulated.
     fn look_again_around(&mut self, run: u32) {
         let run = &self.closure.runs[run as usize];
         for &node in run.inputs.iter().chain(&run.outputs) {
@@ -234,8 +234,8 @@ impl<'a> Rehearsal<'a> {
         self.tell_sources(node);
     }
 
-    /// Updates the times of need of an evicted storage's sources, which are needed when the storage
-    /// is needed.
+    /// Updates the times of need of an evicted storage's sources, because restoring the storage
+    /// reads them.
     fn tell_sources(&mut self, node: u32) {
         let mut stack: SmallVec<[u32; 8]> = SmallVec::from_elem(node, 1);
         while let Some(node) = stack.pop() {
@@ -254,8 +254,8 @@ impl<'a> Rehearsal<'a> {
     }
 
     /// Simulates all runs that the missing inputs of a run need, and then the run itself. For `run`
-    /// = `None`, simulates only the runs that the wanted storages need. Returns `None` if these
-    /// runs are impossible within memory and limits.
+    /// = `None`, simulates only the runs that the wanted storages need. Returns `None` if the runs
+    /// do not fit in memory or exceed the limits.
     fn run(&mut self, run: Option<u32>) -> Option<()> {
         let mut frames = vec![self.frame(run)];
         loop {
@@ -375,11 +375,11 @@ impl<'a> Rehearsal<'a> {
         !self.candidates.is_empty()
     }
 
-    /// Storage to evict. Among the storages needed last, it has the most bytes times time until its
-    /// need, per cost of restoring.
+    /// Storage to evict. Among the storages needed last, the storage with the largest product of
+    /// bytes and time until its need, divided by the cost to restore it.
     fn victim(&mut self) -> Option<u32> {
-        // Recompute times of need that are in the past, because these storages were not visited
-        // since.
+        // A time of need in the past is out of date, because the storage was not visited since:
+        // compute it again.
         while let Some(&(needed, node)) = self.candidates.first()
             && needed < self.now
         {
