@@ -1,4 +1,5 @@
-//! Candidates for eviction, kept by the store as parallel lists.
+//! Candidates for eviction. The store keeps their data in parallel lists, with one entry for each
+//! candidate.
 
 use crate::graph::{Graph, Storage, StorageKey};
 use remat_memory::Held;
@@ -19,7 +20,8 @@ pub enum Tier {
     Pinned,
 }
 
-/// Note of a candidate for which the evictor has computed no number yet.
+/// Note (number kept for the evictor) of a candidate for which the evictor has computed no number
+/// yet.
 pub(super) const UNKNOWN: f64 = f64::NEG_INFINITY;
 
 /// Note of a candidate that a search skips: NaN, which is never lower than another note.
@@ -35,24 +37,24 @@ pub(crate) struct Candidates {
     /// For each candidate, the clock time when an op last read or made it.
     since: Vec<Cell<f64>>,
     tiers: Vec<Tier>,
-    /// Serial number of each candidate's addition or last unpin. The highest number wins a tie of
-    /// scores.
+    /// Serial number of each candidate's addition or last unpin. On a tie of scores, the candidate
+    /// with the highest number is evicted.
     order: Vec<u64>,
-    /// Number that the evictor keeps for each candidate: its *note*. Begins as [`UNKNOWN`], and
-    /// moves with the candidate.
+    /// Number that the evictor keeps for each candidate: its *note*. A note begins as [`UNKNOWN`],
+    /// and moves when the candidate's position changes.
     notes: Vec<Cell<f64>>,
     /// Second number that the evictor keeps for each candidate: the time of the candidate's next
-    /// use. Meaningless while the note is [`UNKNOWN`].
+    /// use. The time is meaningless while the candidate's note is [`UNKNOWN`].
     due: Vec<Cell<f64>>,
     /// Copy of `notes` in which candidates outside [`Tier::Free`] have [`SPARED`]. Most searches
     /// read only this list.
     open: Vec<Cell<f64>>,
     unpinned: u64,
-    /// Total bytes of the candidates that are not pinned.
+    /// Total bytes of the candidates that can be evicted, because they are not pinned.
     evictable_bytes: u64,
-    /// Size below which a storage is [`Tier::Small`].
+    /// Size in bytes below which a storage is in [`Tier::Small`].
     min_evict_bytes: u64,
-    /// The value of `min_evict_bytes` without a forecast.
+    /// Value of `min_evict_bytes` when no forecast sets another value.
     usual_min_evict_bytes: u64,
 }
 
@@ -79,7 +81,8 @@ impl Candidates {
         self.tiers[position]
     }
 
-    /// Serial number of a candidate. The highest number wins a tie of scores.
+    /// Serial number of a candidate. On a tie of scores, the candidate with the highest number is
+    /// evicted.
     pub fn order(&self, position: usize) -> u64 {
         self.order[position]
     }
@@ -141,8 +144,8 @@ impl Candidates {
 
     /// Removes a storage that is about to be evicted or to lose its producer.
     ///
-    /// If another candidate takes the free position, returns that candidate and the position. The
-    /// caller must store the position in that candidate's storage.
+    /// If the last candidate moves to the free position, returns the moved candidate and the
+    /// position. The caller must store the position in the moved candidate's storage.
     #[inline]
     pub fn remove(&mut self, storage: &mut Storage, held: Held) -> Option<(StorageKey, u32)> {
         let position = storage.candidate.take()?;
@@ -188,8 +191,8 @@ impl Candidates {
         self.set_tier(position, self.tier_of(storage, held.bytes));
     }
 
-    /// Sets the size below which storages are [`Tier::Small`]; `None` means the usual size.
-    /// O(candidates) if the size changes.
+    /// Sets the size below which storages are in [`Tier::Small`]; `None` means the size without a
+    /// forecast. O(candidates) if the size changes.
     pub fn set_min_evict_bytes(&mut self, bytes: Option<u64>, graph: &Graph) {
         let bytes = bytes.unwrap_or(self.usual_min_evict_bytes);
         if std::mem::replace(&mut self.min_evict_bytes, bytes) == bytes {

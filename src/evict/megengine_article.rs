@@ -17,13 +17,14 @@ use slotmap::SecondaryMap;
 ///
 /// The cost around a tensor is a sum over its evicted neighbours: the inputs and the other outputs
 /// of its producer. Each neighbour adds the cost of its set, or its own cost if that is higher.
-/// Sets are kept by union-find. Evicting a tensor joins its set with the sets of its evicted
-/// neighbours. Restoring a tensor subtracts its cost from the root, and makes its node a root.
+/// Each evicted tensor belongs to a set, kept by union-find. Evicting a tensor joins its set with
+/// the sets of its evicted neighbours. Restoring a tensor subtracts its cost from the root of its
+/// set, and makes the tensor's node a root.
 ///
 /// The code counts the cost of an op in bytes read and written, and its clock in units of 1e8
 /// bytes, as [`CostModelKind::Bytes`](crate::CostModelKind::Bytes) does. Therefore the costs of the
-/// engine are multiplied by 1e8, under any cost model. Reruns count, as in MegEngine 1.4; in later
-/// versions they do not. [`ArticleConstants`] has all constants.
+/// engine are multiplied by 1e8, under any cost model. Reruns raise the score, as in MegEngine 1.4;
+/// in later versions of MegEngine they have no effect. [`ArticleConstants`] has all constants.
 ///
 /// # Kept faults
 ///
@@ -32,8 +33,8 @@ use slotmap::SecondaryMap;
 /// - A neighbour counts once for each time that it is an input. A set counts once for each
 ///   neighbour in it.
 /// - The summand 1e-3 is negligible beside a cost in bytes. For a tensor without evicted
-///   neighbours, 1e-3 is the whole cost. Such tensors are evicted first, ranked only by bytes and
-///   staleness.
+///   neighbours, 1e-3 is the whole cost. Therefore tensors without evicted neighbours are evicted
+///   first, ranked only by bytes and staleness.
 /// - When a root is restored, the other members of its set keep it as root. The remaining sum is
 ///   replaced by the cost of the restored tensor. Later joins with that tensor's set also join the
 ///   other members of the old set.
@@ -41,9 +42,9 @@ use slotmap::SecondaryMap;
 ///   The old root still counts the costs of these nodes. Earlier look-ups of roots determine which
 ///   nodes point to it.
 /// - Because of the last two faults, a set may count resident tensors, or count a tensor twice. The
-///   cost of a set may also fall below 0. In this case the neighbour's own cost is used instead.
+///   cost of a set may also fall below 0; the neighbour's own cost is then used in its place.
 /// - Only tensors that the search chose are joined with their neighbours. Tensors evicted by
-///   deletion or at the user's request are not.
+///   deletion or at the user's request join no set.
 /// - Costs of deleted tensors stay in the sums of their sets.
 /// - A rerun of a path counts for all its outputs, even for outputs that were resident.
 ///
@@ -117,7 +118,7 @@ impl MegEngineArticle {
         Self { constants, ..Self::default() }
     }
 
-    /// Makes a set for `key` with the cost of its producer, unless `key` is already in a set.
+    /// Makes a set of only `key`, with the cost of its producer, unless `key` is already in a set.
     fn add(&mut self, key: StorageKey, graph: &Graph) {
         self.sets.add(key, || graph.own_cost(key) * self.constants.cost_scale);
     }
@@ -187,7 +188,8 @@ impl Policy for MegEngineArticle {
         match *event {
             Event::DidEvict { storage, cause, .. } => {
                 self.add(storage, graph);
-                // Only evictions that the search chose join sets.
+                // An evicted storage joins its neighbours' sets only if the search chose the
+                // eviction.
                 if matches!(cause, Cause::Room | Cause::Threshold) {
                     self.join_around(storage, graph);
                 }
@@ -237,8 +239,8 @@ mod tests {
         }
     }
 
-    /// Deleted storages leave no entry in the sets, whether resident or evicted, although nodes
-    /// point to each other.
+    /// A deleted storage leaves no entry in the sets, whether it was resident or evicted, although
+    /// nodes point to each other.
     #[test]
     fn sets_hold_no_more_than_the_tables_do() {
         let policy = Arc::<Mutex<MegEngineArticle>>::default();

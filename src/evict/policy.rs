@@ -1,4 +1,4 @@
-//! Policies: they score how much is lost by evicting a storage.
+//! Policies: a policy scores how much is lost by evicting a storage.
 
 use super::{ByStep, View};
 use crate::event::{Event, Hears};
@@ -30,8 +30,8 @@ pub trait Policy: fmt::Debug + Send {
     }
 
     /// Lower bounds of scores, if the policy has them. With lower bounds, few scores are computed
-    /// for each choice. May change only in [`ByStep::foresee`]. Default: `None`, and every score is
-    /// computed.
+    /// for each choice. The result may change only in [`ByStep::foresee`]. Default: `None`, and
+    /// every score is computed.
     fn floors(&mut self) -> Option<&mut dyn Floors> {
         None
     }
@@ -41,9 +41,9 @@ pub trait Policy: fmt::Debug + Send {
 ///
 /// A score may rise at any time. A score may fall only if the cost of the candidate's own op falls,
 /// or if [`Floors::lowered`] lists the candidate. Under [`Aging::Staleness`] and
-/// [`Aging::Distance`], these rules hold for scores before the division.
+/// [`Aging::Distance`], a score means the number before the division.
 pub trait Floors {
-    /// Change of scores with time. May change only in [`ByStep::foresee`].
+    /// How scores change with time. The result may change only in [`ByStep::foresee`].
     fn aging(&self) -> Aging;
 
     /// Lower bound of the score of `candidate`, cheaper to compute than the score. Called for new
@@ -54,14 +54,15 @@ pub trait Floors {
     /// < x <= score`.
     fn score_up_to(&mut self, candidate: StorageKey, enough: f64, view: View<'_>) -> f64;
 
-    /// Whether [`Floors::floor`] returns the score itself, which then need not be computed again.
+    /// Whether [`Floors::floor`] returns the exact score. If true, the score need not be computed
+    /// again.
     fn floors_are_scores(&self) -> bool {
         false
     }
 
-    /// Converts a number from [`Floors::score_up_to`] to a score, because floors may use another
-    /// unit with the same order. `aged` is the number after the division by the staleness or the
-    /// distance.
+    /// Converts a number from [`Floors::score_up_to`] to a score. The two may differ, because
+    /// floors may use another unit that has the same order. `aged` is the number after the division
+    /// by the staleness or the distance.
     fn as_score(&self, aged: f64) -> f64 {
         aged
     }
@@ -78,7 +79,7 @@ pub trait Floors {
     }
 
     /// Candidates whose scores may have fallen since the last choice. After [`ByStep::foresee`],
-    /// these are all candidates. The caller empties the list.
+    /// the list must mark all candidates. The caller empties the list.
     fn lowered(&mut self) -> &mut Lowered;
 }
 
@@ -95,7 +96,7 @@ pub enum Aging {
     Distance,
 }
 
-/// Maximum number of listed candidates. A list that would be longer is replaced by a mark for all
+/// Maximum number of listed candidates. A longer list is replaced by a mark that stands for all
 /// candidates.
 const MOST: usize = 1 << 14;
 
@@ -110,7 +111,7 @@ impl Lowered {
     /// Lists `key`, which need not be a candidate.
     pub fn push(&mut self, key: StorageKey) {
         if self.keys.len() == MOST {
-            // The list must not grow without end if no choice is made for a long time.
+            // Limit the list, because no choice may be made for a long time.
             self.keys.clear();
             self.all();
         }

@@ -2,9 +2,10 @@
 //!
 //! Each candidate has a *floor*: an earlier score that is not above the present score (see
 //! [`Floors`]). The search computes the score of the candidate with the lowest floor. If the score
-//! equals the floor, no other score can be lower. Otherwise the floor rises to the score, and the
-//! search continues. This is the lazy greedy search of Minoux (1978). Floors are in a separate
-//! array, so that scanning all floors costs less than computing one score.
+//! equals the floor, no other score can be lower, and the search ends. If the score is above the
+//! floor, the floor rises to the score, and the search continues. This is the lazy greedy search of
+//! Minoux (1978). Floors are in a separate array, so that scanning all floors costs less than
+//! computing one score.
 //!
 //! [`Floors`]: super::Floors
 
@@ -27,7 +28,7 @@ const LANES: usize = 4;
 /// Minimum distance to a use. Nearer uses count as having this distance.
 const LEAST_DISTANCE: f64 = 1e-12;
 
-/// Request to a policy for a number of a candidate.
+/// Request to a policy for the floor or the score of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Question {
     /// Requests the floor, which is cheaper to compute than the score.
@@ -54,8 +55,8 @@ pub(super) struct Field<'a> {
 pub(super) struct Search {
     /// Lowest score of each block.
     blocks: Vec<f64>,
-    /// Minimum score, to which lower scores are raised. The minimum keeps every score above
-    /// [`UNKNOWN`], even after a division.
+    /// Minimum score, to which lower scores are raised, so that every score stays above [`UNKNOWN`]
+    /// even after a division.
     least: f64,
 }
 
@@ -64,7 +65,7 @@ impl Search {
     /// highest `order` is chosen. `None` if there is no candidate.
     ///
     /// `ask` returns scores before the division that `aging` describes. If `exact` is set, floors
-    /// are scores.
+    /// are exact scores.
     pub fn lowest(
         &mut self,
         field: Field<'_>,
@@ -115,12 +116,13 @@ impl Search {
                 .zip(times.chunks(BLOCK))
                 .map(|(floors, times)| lowest_of(floors, times, &score)),
         );
-        // Candidates whose floors are their scores, and which tie with candidates whose scores were
+        // Candidates whose scores are computed, and equal to floors of candidates whose scores are
         // not computed yet.
         let mut settled = SmallVec::<[usize; 8]>::new();
         let best = loop {
             // One round: visit the candidates with the lowest score. Compute missing floors of
-            // these candidates. Of the others, choose the candidate with the highest `order`.
+            // these candidates. Of the candidates with a floor, choose the one with the highest
+            // `order`.
             let lowest = blocks.iter().copied().fold(f64::INFINITY, lower);
             let (mut latest, mut best) = (0, None);
             for (block, least) in blocks.iter_mut().enumerate().filter(|(_, b)| **b <= lowest) {
@@ -150,17 +152,18 @@ impl Search {
             if exact || settled.contains(&at) {
                 break Some((lowest, at));
             }
-            // The next lowest score limits the computation: beyond it, the exact score does not
-            // matter.
+            // A multiple of the next lowest score limits the computation, because above it the
+            // exact score does not matter.
             floors[at].set(SPARED);
             blocks[at / BLOCK] = field.look_again(at / BLOCK, &score);
             let next = blocks.iter().copied().fold(f64::INFINITY, lower);
             let limit = enough(next, times[at].get());
-            // Multiplying by `ASK_FOR` would lower a negative limit, so the maximum is taken.
+            // Multiplying by `ASK_FOR` would lower a negative limit, so take the maximum of the
+            // limit and its multiple.
             let limit = limit.max(ASK_FOR * limit);
             field.learn(at, self.heard(ask(at, Question::Score { enough: limit })));
-            // The chosen candidate wins if its score stays below all others. On a tie, the next
-            // round decides by `order`.
+            // The chosen candidate is the result if its score is below all other floors. On a tie,
+            // the next round decides by `order`.
             let risen = score(floors[at].get(), times[at].get());
             if risen < next {
                 break Some((risen, at));
@@ -214,7 +217,7 @@ fn lowest_of(floors: &[Cell<f64>], times: &[Cell<f64>], score: impl Fn(f64, f64)
     rest.chain(least).fold(f64::INFINITY, lower)
 }
 
-/// The lower of two numbers; `a` if `b` is NaN.
+/// The lower of the numbers `a` and `b`; `a` if `b` is NaN.
 const fn lower(a: f64, b: f64) -> f64 {
     if b < a { b } else { a }
 }
@@ -224,8 +227,8 @@ pub(super) const fn distance(due: f64, now: f64) -> f64 {
     higher(due - now, LEAST_DISTANCE)
 }
 
-/// The higher of two numbers; `b` if `a` is NaN. Unlike `f64::max`, it compiles to one vector
-/// instruction.
+/// The higher of the numbers `a` and `b`; `b` if `a` is NaN. Unlike `f64::max`, the function
+/// compiles to one vector instruction.
 const fn higher(a: f64, b: f64) -> f64 {
     if a > b { a } else { b }
 }
