@@ -26,8 +26,8 @@ impl Graph {
         key
     }
 
-    /// Cuts a storage from its producer. Returns the producer's path if the path has no outputs
-    /// left, and is therefore unneeded.
+    /// Cuts a storage from its producer. Returns the path of the producer if it has no outputs left
+    /// and is therefore unneeded.
     pub(crate) fn cut(&mut self, key: StorageKey) -> Option<PathKey> {
         let path = self.storages[key].producer.take()?;
         self.lose_output(path, key).then_some(path)

@@ -3,7 +3,8 @@
 use super::StorageKey;
 use slotmap::{Key as _, KeyData};
 
-/// Owner of a block: a storage, or scratch. An arena stores only the owner's number.
+/// Owner of a block of memory: a storage, or scratch (a workspace). An arena stores only the
+/// owner's number.
 #[derive(Clone, Copy)]
 pub(crate) enum Owner {
     Storage(StorageKey),

@@ -33,15 +33,16 @@ impl<D: Device> Store<D> {
     pub fn launch(&mut self, launch: Launch<'_, D>) -> Result<Took, Error> {
         let Launch { work, run, sources, copies, blocks, scratch, timed } = launch;
         if self.tape.is_some() {
-            // Pass a copy: a reference to the original would force the original into memory in each
-            // run.
+            // Pass a copy: a reference to `launch` would force it from registers into memory in
+            // each run.
             self.write_down(&Launch { work, run, sources, copies, blocks, scratch, timed });
         }
         if self.is_done().map_err(cold)? {
             return Ok(Took::Unknown);
         }
         let Self { device, space, graph, places, .. } = self;
-        // Read offsets only now, because blocks may have been moved to make room.
+        // Read the offsets just before the launch, because blocks may have moved since they were
+        // allocated.
         places.clear();
         for (&source, &layout) in sources.iter().zip(run.inputs) {
             let held = graph.held(source).expect("inputs are resident");

@@ -1,4 +1,5 @@
-//! Scripts: updating the tables with actions that the device has already done.
+//! Scripts: lists of actions that the device has already done, with which the store updates its
+//! tables.
 
 use super::Store;
 use crate::device::Device;
@@ -23,11 +24,12 @@ pub(crate) struct Script {
     /// For each evictable storage that lost its last handle, in order, whether the storage stayed
     /// resident. Storages past the end of the list are evicted.
     pub unheld_stays: VecDeque<bool>,
-    /// Number of further actions that the device has already done.
+    /// Number of coming actions that the device has already done.
     pub done: usize,
     /// Error of the action that follows the `done` actions.
     pub failure: Option<Error>,
-    /// Description of the first difference between the tables and memory, if any.
+    /// Description of the first difference between the script and the tables; `None` if they agree
+    /// so far.
     pub lost: Option<&'static str>,
 }
 
@@ -61,7 +63,8 @@ impl<D: Device> Store<D> {
         if let Some(tape) = &mut self.tape {
             tape.begin_run(path, again);
         }
-        // The list `firsts` is needed only for evictions, moves and repeated runs.
+        // `firsts` is needed only if the plan has evictions, moves or repeated runs, and then
+        // `owners` is not empty.
         if let Some(script) = &mut self.script
             && !again
             && !script.owners.is_empty()

@@ -1,13 +1,13 @@
 //! Turns that are equal except for the roles of the values carried into them.
 //!
-//! A program may update a parameter by making a new parameter and then freeing the old one. Two
-//! commands differ if the roles of their inputs differ. Without further care, no step of such a
-//! program would equal another step. Therefore the turn between two marks is compared with the last
-//! turn that had the same commands.
+//! A program may update a parameter by making a new parameter and then freeing the old one.
+//! Commands count as different if the roles of their inputs differ. Therefore no step of a program
+//! that makes new parameters would equal another step. To find such steps, the turn between two
+//! marks is compared with the last turn that had the same commands apart from roles.
 //!
 //! Two turns that differ only in the roles of carried values share their nodes. A value carried
 //! into the later turn is the *heir* of the value carried into the earlier turn. Each time that the
-//! mark before the turn comes, the heir takes over the role of the earlier value.
+//! mark before such a turn comes, the heir takes over the role of the earlier value.
 
 use super::{MARK, NOWHERE, NodeId, Role, Steps};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -32,11 +32,12 @@ pub(super) struct Turns {
     nodes: Vec<NodeId>,
     /// The mark before the turn; `None` if the turn is not compared.
     after: Option<NodeId>,
-    /// Index of the first node and of the first role that were made in the turn.
+    /// Index of the first node that was made in the turn; `first_role` is the index of the first
+    /// such role.
     first_node: usize,
     first_role: usize,
-    /// Nodes of the last turn of each kind, the latest turn last. All these nodes were made before
-    /// the current turn.
+    /// Nodes of the last turn of each kind, the latest turn last. All nodes in `past` were made
+    /// before the current turn.
     past: Vec<Vec<NodeId>>,
 }
 
@@ -81,8 +82,8 @@ struct Twins {
     then: FxHashMap<Role, Role>,
     /// Values that were carried into both turns in different roles.
     heirs: Vec<Heir>,
-    /// Positions of commands that matched the wrong node: the inputs were equal to those of another
-    /// command of the earlier turn.
+    /// Positions of commands that were matched to the wrong node, because their inputs equal those
+    /// of another command of the earlier turn.
     mistaken: Vec<usize>,
 }
 
@@ -169,7 +170,7 @@ impl Steps {
         if !twins.mistaken.is_empty() && !turn.iter().any(|&node| self.turns.is_new_node(node)) {
             return None;
         }
-        // Do not take away a role that a value already inherits at this mark.
+        // A role that a value already inherits at this mark must stay with that value.
         let keeps = |role: Role| self.heirs(mark).iter().any(|known| known.inherits == role);
         (!twins.heirs.iter().any(|heir| keeps(heir.plays))).then_some(twins)
     }
@@ -181,8 +182,8 @@ impl Steps {
         let (first_node, first_role) = (self.turns.first_node, self.turns.first_role);
         let node = |node: NodeId| match (node as usize) < first_node {
             true => Some(node),
-            // A new node that is not part of the turn has no counterpart, so links to that node are
-            // dropped.
+            // A new node outside of the turn has no counterpart in the earlier turn, so links to it
+            // are dropped.
             false => nodes.get(&node).copied(),
         };
         // From now on, links, the index and the ends of handles refer to the nodes of the earlier
@@ -234,15 +235,16 @@ impl Steps {
                 branch.mistook(after, None);
             }
         }
-        // Drop earlier heirs that contradict the new heirs: the earlier heirs were wrong, or right
-        // only once.
+        // Drop earlier heirs that contradict the new heirs, because the earlier heirs were wrong,
+        // or right only once.
         let heirs = self.heirs.entry(mark).or_default();
         heirs.retain(|old| {
             let differs = |new: &Heir| old.plays != new.plays && old.inherits != new.inherits;
             twins.heirs.iter().all(differs)
         });
         heirs.extend(twins.heirs);
-        // Drop the turn's own nodes and roles. The course may have led through them.
+        // Drop the turn's own nodes and roles, also from the course, which may have led through
+        // them.
         self.at = self.at.and_then(node);
         self.nodes.truncate(first_node);
         self.roles.truncate(first_role);
