@@ -3,7 +3,8 @@
 use smallvec::SmallVec;
 use std::fmt;
 
-/// The number of a tensor in a program. Numbers are counted up and never reused for another tensor.
+/// The number of a tensor in a program. Numbers are counted up, and a number is never reused for
+/// another tensor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(transparent))]

@@ -8,8 +8,8 @@ use std::cell::Cell;
 
 /// Limit on bytes of host values that were sent to the worker and that the worker has not put yet.
 /// A sender that exceeds the limit waits, unless the worker has put all other values. A worker with
-/// a window must not wait for more bytes than this limit before it executes a command, because
-/// their sender would wait for the worker.
+/// a window must not wait for more bytes than this limit before it executes a command. Otherwise
+/// worker and sender would wait for each other.
 const MOST_IN_FLIGHT: u64 = Window::PUT_BYTES;
 
 thread_local! {
@@ -32,7 +32,7 @@ pub(crate) struct Control {
     readers: AtomicUsize,
     in_flight: Mutex<InFlight>,
     landed: Condvar,
-    /// Reason why the worker ended, if it ended early.
+    /// Reason why the worker ended, if it ended before all its senders were dropped.
     why_stopped: OnceLock<String>,
     /// The process of the worker.
     process: Process,
@@ -103,8 +103,8 @@ impl Control {
         self.closing.store(true, Ordering::Relaxed);
     }
 
-    /// Whether to give up a regeneration for the current command. True if the command is cancelled,
-    /// or if the runtime is closing and no caller can read an answer any more.
+    /// Whether to cancel a regeneration for the current command. True if the user cancelled the
+    /// command, or if the runtime is closing and no caller can read an answer any more.
     pub fn is_cancelled(&self) -> bool {
         let cancelled = self.cancelled.load(Ordering::Relaxed);
         (cancelled > 0 && cancelled >= self.at())
@@ -119,14 +119,14 @@ impl Control {
         self.readers.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Counts a value of `bytes` bytes that is about to be sent.
+    /// Counts a value of `bytes` bytes that is about to be sent to the worker.
     pub fn take_off(&self, bytes: u64) {
         let mut in_flight = lock(&self.in_flight);
         in_flight.bytes = in_flight.bytes.saturating_add(bytes);
     }
 
-    /// Waits, after a value of `bytes` bytes was sent, until the bytes that the worker has not put
-    /// yet are within the limit, or belong only to this value.
+    /// Waits, after a value of `bytes` bytes was sent, until the bytes not yet put by the worker
+    /// are within the limit. Does not wait if all these bytes belong to the sent value.
     ///
     /// # Errors
     /// [`RuntimeError::Stopped`] if the worker has ended, or the error of

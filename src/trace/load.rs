@@ -34,7 +34,7 @@ pub enum LoadProblem {
     Outputs {
         /// Name of the op.
         op: String,
-        /// Outputs of the op.
+        /// Outputs that the op has for the recorded inputs.
         made: Box<Outputs>,
         /// Recorded outputs.
         recorded: Box<Outputs>,
@@ -106,7 +106,7 @@ impl Library {
     /// # Errors
     /// [`LoadProgramError`], with the position of the command, if an op is unknown, or if outputs
     /// or the layout of a value differ from the recorded outputs or layout. Loading also fails if
-    /// an update was skipped in the recorded run. For a skipped update, the recording has a view of
+    /// an update was skipped in the recorded run. The recording of a skipped update has a view of
     /// the old value, which no op of the crate can make.
     pub fn program(
         &self,

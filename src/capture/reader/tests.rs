@@ -173,8 +173,8 @@ fn a_step_becomes_a_program_that_is_the_same_step() {
         let written = RecordedProgram::of_order(&order).unwrap();
         let again = written.capture_whole(1).unwrap().capture;
         assert_eq!((again.cost(), again.program().load()), (capture.cost(), order.load()));
-        // The layouts of the written program differ from those of the recorded program. Therefore
-        // the attributes, which contain layouts, differ, too.
+        // Leave out attributes: they contain layouts, and the written program has other layouts
+        // than the recorded program.
         let what = |capture: &Capture| -> Vec<_> {
             let ops = capture.ops().iter();
             ops.map(|op| {
@@ -188,8 +188,8 @@ fn a_step_becomes_a_program_that_is_the_same_step() {
             let bytes = capture.buffers().iter().map(|buffer| buffer.bytes);
             bytes.enumerate().map(|(buffer, bytes)| (bytes, capture.class(buffer))).collect()
         };
-        // Buffers are sorted before the comparison, because buffers that no op names are numbered
-        // by size.
+        // Sort buffers before the comparison, because buffers that no op names are numbered by
+        // size.
         let sorted = |capture: &Capture| {
             let mut classes = classes(capture);
             classes.sort_unstable();
