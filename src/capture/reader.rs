@@ -26,9 +26,9 @@ pub struct CapturedProgram {
 }
 
 impl RecordedProgram {
-    /// For each step, the range of its commands. A step ends with a [`Command::Step`], which
-    /// belongs to the step. Commands before the first [`Command::Step`] belong to the first step;
-    /// commands after the last one belong to no step. Time: O(commands).
+    /// Range of the commands of each step. A step ends with a [`Command::Step`], which belongs to
+    /// the step. Commands before the first [`Command::Step`] belong to the first step; commands
+    /// after the last one belong to no step. Time: O(commands).
     #[must_use]
     pub fn steps(&self) -> Vec<Range<usize>> {
         let ends = self.commands().iter().enumerate();

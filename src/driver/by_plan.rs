@@ -84,13 +84,13 @@ type TurnCommand = Command<Expected, Layout>;
 /// The plan of a turn.
 #[derive(Debug)]
 struct StepPlan {
-    /// For each command, the number of actions of the plan up to the end of the command.
+    /// Number of actions of the plan up to the end of each command.
     ends: Vec<usize>,
     actions: Vec<Action>,
     /// Live tensors at the start of the turn, which equal the live tensors at its end.
     boundary: Boundary,
-    /// For each storage made before the turn, the slot of a tensor that uses the storage. The order
-    /// is that of the storages' numbers in the plan.
+    /// Slot of a tensor that uses the storage, for each storage made before the turn. The order is
+    /// that of the storages' numbers in the plan.
     before: Vec<u32>,
     /// Offset in bytes of each block within the plan's block, in the order of allocation. `None`
     /// for a block that no action uses.
@@ -108,12 +108,12 @@ struct StepPlan {
     /// Tensors that take over a slot at the end of the turn. Each entry has the tensor's index
     /// among the tensors made in the turn, and the slot.
     heirs: Vec<(u32, u32)>,
-    /// For each first run of a path, its command and the index of the call in the command.
+    /// Command index of each first run of a path, and index of the call in the command.
     firsts: Vec<(u32, u32)>,
     /// Whether the turn has no evictions and no recomputation.
     is_plentiful: bool,
-    /// For each storage that lost its last handle, in the order of the losses, whether the storage
-    /// stayed resident. A storage without an entry was freed.
+    /// Whether each storage that lost its last handle stayed resident, in the order in which
+    /// storages lost their last handle. A storage without an entry was freed.
     unheld_stays: Vec<bool>,
     took: Totals,
     /// Maps each action whose outputs are evicted or made again to its index among the first runs.
@@ -180,7 +180,7 @@ pub(super) struct Planning<D: Device> {
     is_marked: bool,
     /// Measures the time of the current turn.
     stopwatch: Stopwatch,
-    /// After plans failed repeatedly, the number of turns that are not compared.
+    /// Rest after plans failed repeatedly: a number of turns that are not compared.
     rest: Rest<4, 256>,
     /// Number of consecutive turns of unknown kind.
     strange: u32,

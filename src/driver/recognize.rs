@@ -37,8 +37,8 @@ pub(super) struct Recognizer {
     /// Role of each storage in a step: the command, and the output of that command, that made the
     /// storage.
     roles: SecondaryMap<StorageKey, Role>,
-    /// For each role index, the storage made last in that role. Later commands are expected to read
-    /// this storage, even if earlier storages had the role.
+    /// Storage made last in each role, by role index. Later commands are expected to read this
+    /// storage, even if earlier storages had the role.
     players: Vec<Option<StorageKey>>,
     /// The predicted step that was given to the evictor.
     pub known: Option<Known>,

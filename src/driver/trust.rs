@@ -276,7 +276,7 @@ mod tests {
         assert!(lost < 8.0, "{lost}");
     }
 
-    /// If guessed turns begin to recompute more, the rest in which turns are guessed ends.
+    /// A rest, in which turns are guessed, ends once guessed turns recompute more.
     #[test]
     fn guessing_ends_once_it_is_no_longer_better() {
         let guessed = |turn| if turn < 2 { 0.1 } else { 9.0 };

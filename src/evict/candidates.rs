@@ -34,7 +34,7 @@ pub(super) const SPARED: f64 = f64::NAN;
 #[derive(Debug, Default)]
 pub(crate) struct Candidates {
     keys: Vec<StorageKey>,
-    /// For each candidate, the clock time when an op last read or made it.
+    /// Clock time when an op last read or made the candidate, for each candidate.
     since: Vec<Cell<f64>>,
     tiers: Vec<Tier>,
     /// Serial number of each candidate's addition or last unpin. On a tie of scores, the candidate

@@ -61,8 +61,8 @@ struct Floor {
 /// Depth-first or breadth-first search, with buffers that are reused.
 #[derive(Debug, Default)]
 struct Walk {
-    /// For each path's slot, the number of the last walk that visited the path. With numbers in
-    /// place of flags, the list need not be cleared before each walk.
+    /// Number of the last walk that visited a path, for each path's slot. With numbers in place of
+    /// flags, the list need not be cleared before each walk.
     met: Vec<u64>,
     number: u64,
     stack: Vec<StorageKey>,

@@ -16,9 +16,9 @@ pub struct Foreseen {
     next: u32,
     /// Number of the current turn. Entries of `ordinals` with other numbers are from earlier turns.
     turn: u32,
-    /// For each storage, a turn and the number of the step's value that the storage holds in that
-    /// turn. The table is not cleared between turns, because clearing takes time in proportion to
-    /// all slots ever used.
+    /// Turn of each storage, and the number of the step's value that the storage holds in the turn.
+    /// The table is not cleared between turns, because clearing takes time in proportion to all
+    /// slots ever used.
     ordinals: SecondaryMap<StorageKey, (u32, u32)>,
 }
 

@@ -31,9 +31,9 @@ use std::num::NonZeroU32;
 
 /// Limit on the number of nodes. At the limit, the nodes take about 20 MiB.
 const MOST: usize = 1 << 16;
-/// After at most this many missing or inserted commands, a single matching command suffices to find
-/// a known sequence again. After more, the last [`context::LENGTH`] commands must match a known
-/// sequence.
+/// Limit on the number of missing or inserted commands after which a single matching command
+/// suffices to find a known sequence again. After more missing or inserted commands, the last
+/// [`context::LENGTH`] commands must match a known sequence.
 const NEAR: usize = 8;
 /// Value of [`Steps::doubt`], in commands, after a first failed prediction. `MOST_DOUBT` is the
 /// limit of [`Steps::doubt`].
@@ -118,8 +118,8 @@ pub(crate) type NodeId = u32;
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
     nodes: Vec<Node>,
-    /// For each role, the size in bytes, and the node of the command at which the last handle of a
-    /// storage in the role ended.
+    /// Size in bytes of each role, and the node of the command at which the last handle of a
+    /// storage in the role was dropped.
     roles: Vec<(u64, NodeId)>,
     /// Maps a new role to the older role to which it proved equal.
     same: FxHashMap<Role, Role>,

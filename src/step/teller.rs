@@ -27,7 +27,7 @@ use crate::layout::Layout;
 pub struct StepTeller {
     reader: Reader,
     builder: StepFutureBuilder,
-    /// For each value, the inputs of its command, and how far its history reaches back.
+    /// Inputs of the command of each value, and how far the value's history reaches back.
     told: Vec<Told>,
     /// Number of step marks so far.
     ends: u32,

@@ -21,8 +21,8 @@ pub(crate) struct Script {
     pub owners: Vec<Option<StorageKey>>,
     /// Path of each first run, in order. Empty if `owners` is empty.
     pub firsts: Vec<Option<PathKey>>,
-    /// For each evictable storage that lost its last handle, in order, whether the storage stayed
-    /// resident. Storages past the end of the list are evicted.
+    /// Whether each evictable storage that lost its last handle stayed resident, in the order in
+    /// which storages lost their last handle. Storages past the end of the list are evicted.
     pub unheld_stays: VecDeque<bool>,
     /// Number of coming actions that the device has already done.
     pub done: usize,

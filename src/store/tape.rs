@@ -195,8 +195,8 @@ pub(crate) struct Tape {
     pub plentiful: Record,
     /// Actions that were really done.
     pub short: Record,
-    /// For each evictable storage that lost its last handle, in order, whether the storage stayed
-    /// resident.
+    /// Whether each evictable storage that lost its last handle stayed resident, in the order in
+    /// which storages lost their last handle.
     pub unheld_stays: Vec<bool>,
     /// Freed blocks that were allocated before the tape began, each with its owner and its range of
     /// bytes.
@@ -207,7 +207,7 @@ pub(crate) struct Tape {
     /// kept blocks are not allocated again. Empty unless `keeps_before` is set.
     pub kept: Vec<Held>,
     keeps_before: bool,
-    /// By owner, the blocks in `plentiful` whose storages are evicted but still held.
+    /// Blocks in `plentiful` whose storages are evicted but still held, by owner.
     away: FxHashMap<u64, Spot>,
     /// Current run: its path, and whether the path ran before.
     run: (Option<PathKey>, bool),

@@ -26,7 +26,7 @@ pub(super) struct Slots {
     all: Vec<Option<Look>>,
     of: FxHashMap<TensorId, u32>,
     free: BTreeSet<u32>,
-    /// For each live storage, its size in bytes and the sum of its tensors' hashes.
+    /// Size in bytes of each live storage, and the sum of its tensors' hashes.
     storages: FxHashMap<StorageKey, (u64, Sum)>,
     /// Pairs of a storage and the slot of a tensor that uses the storage.
     looks: BTreeSet<(StorageKey, u32)>,

@@ -173,8 +173,8 @@ type Drawn = (Record, Option<Outside>);
 
 /// The effect of a turn on storages that were made before the turn.
 struct Outside {
-    /// For each storage made before the turn, the slot of a tensor that uses the storage, in the
-    /// order of the record.
+    /// Slot of a tensor that uses the storage, for each storage made before the turn, in the order
+    /// of the record.
     before: Vec<u32>,
     /// Blocks that stay allocated at the end of the turn, each with the number of the older storage
     /// that the block replaces.

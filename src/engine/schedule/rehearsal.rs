@@ -70,7 +70,7 @@ struct Rehearsal<'a> {
     most_runs: usize,
     /// Effort that is left to spend.
     effort: usize,
-    /// For each node, the number of the last walk that visited the node.
+    /// Number of the last walk that visited the node, for each node.
     met: Vec<u32>,
     walks: u32,
 }

@@ -47,8 +47,8 @@ pub(super) struct Known {
 /// With these marks, walks up need no clearing, and walks down end at costs that no score counted.
 #[derive(Debug, Default)]
 struct Marks {
-    /// For each path's slot, the number of the last score that counted the path's cost. 0 if all
-    /// scores that counted the path have been lowered since then.
+    /// Number of the last score that counted a path's cost, for each path's slot. 0 if all scores
+    /// that counted the path have been lowered since then.
     counted: Vec<u64>,
     number: u64,
 }

@@ -8,7 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// For each value, the inputs of the command that makes the value.
+/// Inputs of the command that makes each value.
 type Sources = FxHashMap<u32, SmallVec<[u32; 4]>>;
 
 /// A known step, made from a course.
