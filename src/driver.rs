@@ -19,8 +19,8 @@
 //! unfinished turn pass all stages again. The second pass of these commands only updates the
 //! engine's tables: the device does not repeat the work.
 //!
-//! A turn by plan skips the stages that record commands. Therefore no turn runs by plan while
-//! commands are recorded or copied for a learner.
+//! No turn runs by plan while commands are recorded or copied for a learner, because a turn by plan
+//! skips the stages that do so.
 
 mod admit;
 mod allowance;
@@ -336,9 +336,9 @@ impl<D: Device> Driver<D> {
     /// Announces a command that waits to be executed. After the announcement, evictors can read the
     /// effects of the command in [`Graph::future`](crate::graph::Graph::future).
     ///
-    /// Admission only updates `Graph::future`. Executed commands are matched to admitted commands
-    /// by order. Therefore admitted commands must be executed in the order of admission, and before
-    /// any command that was not admitted.
+    /// Admission only updates `Graph::future`. Admitted commands must be executed in the order of
+    /// admission, and before any command that was not admitted. The driver matches executed
+    /// commands to admitted commands by their order.
     pub fn admit(&mut self, command: &Command<D::Op, D::Host>) {
         self.admitted.admit(&mut self.books, command);
     }

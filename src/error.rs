@@ -42,8 +42,8 @@ pub enum Error {
     /// A [`HostTensor`](crate::HostTensor) could not be made.
     #[error(transparent)]
     Host(Failure<HostError>),
-    /// An op, an upload or a read needs more memory than can be freed. The same program may succeed
-    /// with a larger budget or a smaller batch.
+    /// An op, an upload or a read needs more memory than can be freed. The program may succeed with
+    /// a larger budget or a smaller batch.
     #[error(transparent)]
     OutOfMemory(Failure<OutOfMemory>),
     /// The device failed, or a kernel panicked.

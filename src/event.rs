@@ -195,8 +195,8 @@ pub struct Hears(u8);
 impl Hears {
     /// No events.
     pub const NOTHING: Self = Self(0);
-    /// [`Event::DidUse`], the most frequent event. It is not needed for staleness: the graph stores
-    /// when an op last used a storage.
+    /// [`Event::DidUse`], the most frequent event. Staleness does not need this event: the graph
+    /// stores when an op last used a storage.
     pub const USES: Self = Self(1);
     /// [`Event::DidRun`].
     pub const RUNS: Self = Self(1 << 1);

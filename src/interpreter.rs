@@ -53,8 +53,8 @@ pub(crate) struct Interpreter<D: Device> {
     /// Time of the last request to the device for a value.
     asked: Instant,
     /// Handles dropped while the worker was idle, each with the number of messages sent before the
-    /// drop. These handles are deleted after that number of messages, so the time at which the
-    /// worker collects them has no effect.
+    /// drop. The worker deletes a handle after its number of messages, so that the time of
+    /// collection has no effect.
     dropped: VecDeque<(u64, Ids)>,
 }
 

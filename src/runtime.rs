@@ -370,8 +370,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     }
 
     /// Marks the end of a step of the training loop. A tensor that was computed from a value of an
-    /// earlier step becomes a leaf if the earlier value has no handle any more. Therefore the
-    /// history of tensors does not grow from step to step.
+    /// earlier step becomes a leaf if the earlier value has no handle any more. Marks thus keep the
+    /// history of tensors from growing from step to step.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -701,7 +701,7 @@ impl Runs for Shared<Op, HostTensor> {
     }
 
     fn defer(&self, deferred: Deferred) -> Result<(), Error> {
-        // Make the statistics leaves. Otherwise the batch would be kept to recompute them.
+        // Make the statistics leaves, so that the batch is not kept to recompute them.
         self.command(Command::Commit(deferred.statistics.id()))?;
         if let Some(all) = &mut *lock(&self.deferred) {
             all.push(deferred);

@@ -6,9 +6,9 @@ use super::Command;
 /// the effects of admitted commands.
 ///
 /// The window covers exactly the next `commands` commands. Deletions between these commands are
-/// included, but do not count. Timing never shortens the window. Two events in the program end it
-/// early. The first event is a command or question for which the caller waits. The second event is
-/// that the host values of the current and the waiting commands exceed `put_bytes`.
+/// included, but do not count. Timing never shortens the window. A command or question for which
+/// the caller waits ends the window early. The window also ends early when the host values of the
+/// current and the waiting commands exceed `put_bytes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Window {

@@ -42,9 +42,9 @@ impl Admitted {
     /// Announces a command that waits to be executed. After the announcement, evictors can read the
     /// effects of the command in [`Graph::future`](crate::graph::Graph::future).
     ///
-    /// Admission only updates `Graph::future`. Executed commands are matched to admitted commands
-    /// by order. Therefore admitted commands must be executed in the order of admission, and before
-    /// any command that was not admitted.
+    /// Admission only updates `Graph::future`. Admitted commands must be executed in the order of
+    /// admission, and before any command that was not admitted. The driver matches executed
+    /// commands to admitted commands by their order.
     pub fn admit<D: Device>(&mut self, books: &mut Books<D>, command: &Command<D::Op, D::Host>) {
         let counts = command.counts();
         let at = books.engine.future_mut().admit(counts);

@@ -6,9 +6,9 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 /// devices. They spend the ops before a program begins and while the program runs.
 ///
 /// An allowance is given as turns of a step without recomputation
-/// ([`Turn::ops`](super::Turn::ops)). Therefore the results of a search do not depend on the speed
-/// of the machine. A search in a small memory budget takes no longer than a search in a large
-/// budget.
+/// ([`Turn::ops`](super::Turn::ops)). Because ops are counted and not time, the results of a search
+/// do not depend on the speed of the machine. A search in a small memory budget takes no longer
+/// than a search in a large budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allowance {
     left: u64,

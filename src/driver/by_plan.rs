@@ -22,8 +22,8 @@
 //!
 //! A turn that repeats leaves the tables of the engine unchanged. Therefore a turn by plan does not
 //! write to the tables. A turn may replace a value that was made before the turn, such as the
-//! running statistics of a batch norm. At the end of a turn by plan, such a new value is copied
-//! over the old value, and takes over the old value's slot in the table of live tensors
+//! running statistics of a batch norm. At the end of a turn by plan, a replacing value is copied
+//! over the old value. It takes over the old value's slot in the table of live tensors
 //! (`boundary.rs`).
 //!
 //! Turns of several kinds (training, evaluation) have plans side by side. All plans use one block,
@@ -201,7 +201,7 @@ pub(super) struct Planning<D: Device> {
 #[derive(Debug, Default)]
 struct Balance(i64);
 
-/// The other parts of a driver that plans use.
+/// Parts of a driver, beside its plans, that plans use.
 pub(super) struct Beside<'a, D: Device> {
     pub books: &'a mut Books<D>,
     pub recognition: &'a mut Recognition,

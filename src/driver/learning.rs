@@ -7,8 +7,8 @@
 //! on.
 //!
 //! The effort of the learner is counted in [simulated ops](super::Allowance), not in time, and the
-//! driver takes forecasts at fixed turns. Therefore a program has the same evictions in every run,
-//! on fast and slow machines.
+//! driver takes forecasts at fixed turns. Because of both, a program has the same evictions in
+//! every run, on fast and slow machines.
 
 use super::drift::{Drift, Next};
 use super::recognize::Recognizing;

@@ -7,8 +7,8 @@ use rustc_hash::FxHashMap;
 use slotmap::Key as _;
 use std::collections::VecDeque;
 
-/// Maps numbers to keys. Numbers count up and most tensors are deleted soon. Therefore the keys of
-/// recent numbers are in a vector (the *row*) that is indexed without hashing.
+/// Maps numbers to keys. The keys of recent numbers are in a vector (the *row*), which is indexed
+/// without hashing. A vector suffices because numbers count up, and most tensors are deleted soon.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     /// Number of the first entry of the row.
@@ -25,8 +25,8 @@ pub(super) struct Numbers {
 
 /// Numbers that were inserted or removed since the last call of `take_changes`, in order.
 ///
-/// Numbers that were both inserted and removed are regularly deleted from the log. Therefore the
-/// log is never much longer than the present number of tensors plus their number at the last call
+/// Numbers that were both inserted and removed are regularly deleted from the log. The deletions
+/// keep the log's length close to the present number of tensors plus their number at the last call
 /// of `take_changes`.
 #[derive(Debug, Default)]
 struct Changes {

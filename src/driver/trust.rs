@@ -72,9 +72,9 @@ pub(super) struct Trust {
     guess_fails: bool,
     /// Number of commands of the guessed turn that ran out of memory.
     too_many: u64,
-    /// Whether the current turn is guessed and the previous turn foreseen, or the reverse. The
-    /// first turn after a change between guessed and foreseen counts less, because it begins with
-    /// storages that the turn before the change left resident.
+    /// Whether the current turn is guessed and the previous turn foreseen, or the reverse. Such a
+    /// first turn counts less, because it begins with storages that a turn of the other sort left
+    /// resident.
     is_first: bool,
     /// Work of the previous turn.
     work: f64,

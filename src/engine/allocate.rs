@@ -65,8 +65,8 @@ impl<D: Device> Engine<D> {
                 }
                 self.work.did_evict(false);
             } else {
-                // Pinned blocks may be moved too: offsets are read when an op is launched, and the
-                // device works in order. Therefore moves are found whenever enough bytes are free.
+                // Moves are found whenever enough bytes are free, because even pinned blocks may be
+                // moved. Offsets are read when an op is launched, and the device works in order.
                 let moves = self.store.plan_compaction(bytes);
                 let moved: u64 = moves.iter().map(|m| m.bytes).sum();
                 let want = Want { need: Need::Wish, bytes: size };

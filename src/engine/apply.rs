@@ -195,8 +195,8 @@ impl<D: Device> Engine<D> {
     /// Makes views from the actual layouts of the inputs, which a handle's holder may not know.
     ///
     /// After a skipped update, a handle may be a view of part of a storage. The handle's holder
-    /// expects a packed value and requests views of a packed layout. Therefore the views are
-    /// inferred again, from the actual layouts of the inputs.
+    /// expects a packed value and requests views of a packed layout. The holder's layouts may be
+    /// wrong, so the views are inferred again from the actual layouts.
     fn views_of_any(&mut self, op: &D::Op, read: &Inputs, looks: &[Look]) -> Result<Keys, Error> {
         if read.layouts.iter().all(|layout| layout.offset() == 0) {
             return Ok(self.views(read, looks));

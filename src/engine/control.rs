@@ -211,8 +211,8 @@ impl<D: Device> Engine<D> {
             let bytes = missing.map(|&key| self.store.space.at_most(graph.storage(key).bytes));
             return Err(self.out_of_memory("disable", &[], bytes.fold(0, u64::saturating_add)));
         }
-        // Make leaves of resident storages first. Otherwise restoring an evicted storage might
-        // evict the resident storages, which would then have to be restored as well.
+        // Make leaves of resident storages first, because restoring an evicted storage might evict
+        // resident storages that are not leaves yet.
         held.sort_by_key(|&key| !self.store.graph.is_resident(key));
         for key in held {
             self.commit_storage(key)?;

@@ -5,13 +5,13 @@
 //!              dropped      needed              dropped      needed
 //! ```
 //!
-//! In this example, the backward pass does not read the inputs of the adds, so the tape drops their
-//! handles. If the inputs of the adds were freed for good, the values made from these inputs could
-//! no longer be evicted. The engine therefore evicts only the bytes of a dropped input, and keeps
-//! its slot in the graph (a *fake* delete). With fake deletes, all values except the first (9 MB)
-//! can still be evicted. When the last storage that needs a dropped input is deleted, the input's
-//! slot is deleted too (a *real* delete). A real delete may leave further storages unneeded, which
-//! are then deleted in the same way.
+//! In the drawing, the backward pass does not read the inputs of the adds, so the gradient tape
+//! drops the handles of these inputs. If the inputs of the adds were freed for good, the values
+//! made from these inputs could no longer be evicted. The engine therefore evicts only the bytes of
+//! a dropped input, and keeps its slot in the graph (a *fake* delete). With fake deletes, all
+//! values except the first (9 MB) can still be evicted. When the last storage that needs a dropped
+//! input is deleted, the input's slot is deleted too (a *real* delete). A real delete may leave
+//! further storages unneeded, which are then deleted in the same way.
 
 use super::{Engine, PathKey, StorageKey, TensorKey};
 use crate::device::Device;
@@ -26,8 +26,8 @@ impl<D: Device> Engine<D> {
             self.failures.end_stale(key);
             self.settle(tensor.storage);
         }
-        // Also delete the value that this key replaced: without the key, the replacement can no
-        // longer be taken back.
+        // Also delete the value that the deleted tensor had replaced: the replacement can no longer
+        // be undone.
         if !self.replaced.is_empty()
             && let Some(old) = self.replaced.remove(&key)
         {

@@ -10,9 +10,9 @@
 //! reported, because a lack of memory usually causes several failures.
 //!
 //! A handle that names an old value in place of a new one is *stale* until the failure is reported.
-//! A read of a stale handle returns the failure, and values computed from a stale handle are lost
-//! at once. Therefore no time is spent on a step whose results would be wrong. A successful update
-//! or replacement gives a stale handle a new value.
+//! A read of a stale handle returns the failure. Values computed from a stale handle are lost at
+//! once, so that no time is spent on a step whose results would be wrong. A successful update or
+//! replacement gives a stale handle a new value.
 
 use super::{Engine, Error, Residence, StorageKey, TensorKey};
 use crate::device::Device;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 impl<D: Device> Engine<D> {
     /// Makes a tensor with the value `host`. The engine shares the host copy with the caller, and
-    /// keeps it while the upload may have to run again. Therefore the tensor can be evicted like
-    /// any other tensor; its compute path is the upload.
+    /// keeps it while the upload may have to run again. With the host copy, the tensor can be
+    /// evicted like any other tensor; its compute path is the upload.
     /// [`Stats::host_bytes`](super::Stats::host_bytes) counts the host copies. [`Engine::commit`]
     /// frees the host copy of a tensor.
     ///

@@ -21,8 +21,8 @@ impl<D: Device> Engine<D> {
     pub fn replace(&mut self, target: TensorKey, value: TensorKey) -> Result<TensorKey, Error> {
         self.working()?;
         let (old, new) = (self.tensor(target)?, self.tensor(value)?);
-        // Offsets are not compared, because either tensor may be a part of a storage: after a
-        // skipped update, a handle may be a view that its holder expects to be packed.
+        // Do not compare offsets, because either tensor may be a part of a storage. After a skipped
+        // update, a handle may be a view although its holder expects a packed value.
         let look = |layout: Layout| (layout.dtype(), *layout.shape(), layout.is_contiguous());
         if look(old.layout) != look(new.layout) || !old.layout.is_contiguous() {
             let message = format!("{} cannot replace {}", new.layout, old.layout);

@@ -14,13 +14,13 @@
 //! dropped. When the last handle of a running value is dropped, small held values made from that
 //! value become leaves at once.
 //!
-//! Leaves cannot be evicted. Therefore this module limits the total size of the leaves that it
-//! makes, and never makes a large value a leaf. A plain chain, in which each value is made only
-//! from the previous value, is not a sum and keeps its history.
+//! Leaves cannot be evicted, so this module limits the total size of the leaves that it makes, and
+//! never makes a large value a leaf. A plain chain, in which each value is made only from the
+//! previous value, is not a sum and keeps its history.
 //!
-//! The module searches histories again when the number of storages or the bytes kept exceed twice
-//! their amount at the last search, plus a constant. Therefore searches cost a constant time per op
-//! on average.
+//! Searches of histories cost a constant time per op on average. They are repeated only when the
+//! number of storages or the bytes kept exceed twice their amount at the last search, plus a
+//! constant.
 
 use super::{Engine, StorageKey};
 use crate::device::Device;

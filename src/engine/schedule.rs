@@ -1,12 +1,12 @@
 //! Regeneration by a schedule: every run and every eviction is decided before the first run.
 //!
 //! Regeneration on demand (`regenerate.rs`) decides before each run. If memory is short, it may
-//! evict a storage that it has just restored, and then has to restore the storage again. Such
-//! repetition can happen at every level of a deep history, so the work can grow exponentially.
-//! Therefore a regeneration that begins to repeat runs stops, and follows a schedule.
+//! evict a storage that it has just restored, and then has to restore the storage again. Repeated
+//! restoring can happen at every level of a deep history, so the work can grow exponentially. To
+//! avoid this growth, a regeneration that begins to repeat runs stops, and follows a schedule.
 //!
 //! A schedule is found by simulating (*rehearsing*) the remaining runs on a copy of the graph
-//! ([`Closure`]). In this simulation, all later runs and the next read of each value are known. The
+//! ([`Closure`]). In a rehearsal, all later runs and the next read of each value are known. The
 //! cost of the schedule is known before the first run.
 //!
 //! Two orders are rehearsed, because neither is always better: the order in which the program made
@@ -73,7 +73,7 @@ impl<D: Device> Engine<D> {
         Some(Schedule { closure, steps, runs })
     }
 
-    /// Follows a schedule. Afterwards each storage in `wanted` is resident and pinned once. On
+    /// Follows a schedule. On success, each storage in `wanted` is resident and pinned once. On
     /// failure, no storage is pinned.
     pub(super) fn follow(
         &mut self,

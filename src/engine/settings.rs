@@ -9,9 +9,9 @@ use remat_memory::{Space, SplitRule};
 /// no later run of the regeneration reads it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dead {
-    /// Keep dead storages while memory suffices, and evict them before any other storage. This
-    /// variant is best at nearly every budget, because the next regeneration can use storages that
-    /// the last regeneration left.
+    /// Keep dead storages while memory suffices, and evict them before any other storage. `Linger`
+    /// is best at nearly every budget, because the next regeneration can use storages that the last
+    /// regeneration left.
     #[default]
     Linger,
     /// Drop each storage as soon as it is dead.

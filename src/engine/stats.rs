@@ -48,8 +48,8 @@ pub struct Stats {
     pub evictions: u64,
     /// Bytes of the storages that `evictions` counts.
     pub evicted_bytes: u64,
-    /// Number of storages evicted when their last handle was dropped. Such storages stay in the
-    /// table, because other storages may be recomputed from them.
+    /// Number of storages evicted when their last handle was dropped. A storage counted here stays
+    /// in the table, because other storages may be recomputed from it.
     pub fake_deletes: u64,
     /// Number of compactions: times that blocks were moved to make a hole.
     pub compactions: u64,
@@ -103,8 +103,8 @@ pub struct Stats {
     pub planned_seconds: f64,
     /// Estimated seconds that the steps by plan would have taken without a plan. The estimate for a
     /// kind of step is the shortest time among its latest runs without a plan, of which at most 8
-    /// are kept. The first run of a kind does not count. A kind of step without a counted run is
-    /// left out of `unplanned_seconds` and of `planned_seconds`.
+    /// are kept. The first run of each kind of step is not used for the estimate. A kind of step
+    /// without a counted run is left out of `unplanned_seconds` and of `planned_seconds`.
     ///
     /// The estimate is rough: often a kind has only three runs without a plan, all from the slow
     /// beginning of the program. For steps of less than a millisecond, the estimate is too high.

@@ -39,10 +39,10 @@ impl<D: Device> Engine<D> {
     /// Marks the end of a step.
     ///
     /// History may not cross a step through an unheld value. A tensor made from an unheld value of
-    /// an earlier step becomes a leaf. Otherwise, a loop that replaces its state (`w = w - lr * g`)
-    /// would keep all earlier states in its history. The newest state would be regenerated through
-    /// all earlier states. A tensor that cannot be regenerated now keeps its history until the next
-    /// step ends.
+    /// an earlier step becomes a leaf. Without this rule, a loop that replaces its state (`w = w -
+    /// lr * g`) would keep all earlier states in its history. The newest state would be regenerated
+    /// through all earlier states. A tensor that cannot be regenerated now keeps its history until
+    /// the next step ends.
     pub fn step(&mut self) {
         self.step += 1;
         self.confirm();
@@ -69,8 +69,8 @@ impl<D: Device> Engine<D> {
     }
 
     /// Removes deleted storages from the list of lingering storages: at both ends in every call,
-    /// and everywhere when the list has doubled. Therefore the list is empty if no lingering
-    /// storage exists any more.
+    /// and everywhere when the list has doubled. Because of the removal at both ends, the list is
+    /// empty if no lingering storage exists any more.
     fn forget_lingering(&mut self) {
         let storages = &self.store.graph.storages;
         let is_gone = |key: &StorageKey| !storages.contains_key(*key);

@@ -1,5 +1,5 @@
-//! Thrashing: a step recomputes far more than its own work. This file also has the limit on
-//! repeated runs, beyond which a step fails.
+//! Thrashing: a step recomputes far more than its own work. A step with too many repeated runs
+//! fails; the limit is in this file.
 
 use super::{Engine, Error, PathKey, RecomputeLimit};
 use crate::device::Device;
@@ -10,15 +10,15 @@ use crate::event::Event;
 /// step or the previous step, whichever is higher.
 const MULTIPLE: f64 = 4.0;
 
-/// Number of repeated runs below which no step thrashes. Therefore a few repeated runs among the
-/// first ops of a program do not count as thrashing.
+/// Number of repeated runs below which no step counts as thrashing. A few repeated runs among the
+/// first ops of a program are harmless.
 const MIN_OPS: u64 = 256;
 
-/// A step fails when its repeated runs exceed this multiple of its own ops. Without this limit, the
-/// step would run very long before it fails.
+/// A step fails when its repeated runs exceed this multiple of its own ops. Without a limit, a step
+/// with too little memory would run very long before it fails.
 const MOST_TIMES_AGAIN: u64 = 64;
 
-/// Number of repeated runs that every step may have, however small it is. This many runs take very
+/// Number of repeated runs that every step may have, however small it is. 4096 runs take very
 /// little time.
 const FEW_AGAIN: u64 = 1 << 12;
 

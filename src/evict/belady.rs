@@ -8,8 +8,8 @@ use crate::graph::StorageKey;
 /// Without a known step, evicts the least recently used candidate.
 ///
 /// The rule is optimal if restoring costs the same for all evicted storages and takes no memory. In
-/// this crate, restoring a storage needs an op's inputs in memory. Therefore this policy fails in
-/// some budgets in which other policies succeed. The policy is an oracle, to compare other policies
+/// this crate, restoring a storage needs an op's inputs in memory, so the policy fails in some
+/// budgets in which other policies succeed. The policy is an oracle, to compare other policies
 /// with.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Belady;

@@ -17,8 +17,7 @@ struct Node<T> {
     /// `None` for a root.
     parent: Option<NodeKey>,
     /// Number of child nodes, plus one until the node's user releases the node. A node with 0
-    /// references is removed. Therefore the forest has only nodes that users of the forest still
-    /// need.
+    /// references is removed. The forest thus has only nodes that users of the forest still need.
     references: u32,
     /// Value of the set if the node is a root; meaningless in other nodes.
     value: T,

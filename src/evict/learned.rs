@@ -37,10 +37,10 @@
 //! [`Graph::future`] which value of the step the storage holds.
 //!
 //! Each value of a step has an *ordinal*: its number in the order in which the step's commands make
-//! values. A forecast does not depend on handles or tensor numbers, so a forecast found in one turn
-//! of a loop, or in another process, applies to the next turn. Values carried over from earlier
-//! steps have the first ordinals, in an order chosen by the code that describes the step.
-//! [`Driver::bind`] binds tensors to values from earlier steps.
+//! values. A forecast names values by ordinals, not by handles or tensor numbers. A forecast found
+//! in one turn of a loop, or in another process, thus applies to later turns. Values carried over
+//! from earlier steps have the first ordinals, in an order chosen by the code that describes the
+//! step. [`Driver::bind`] binds tensors to values from earlier steps.
 //!
 //! The code that recognizes steps calls [`Driver::seek`] when commands are left out or inserted. At
 //! the end of a step, the recognizing code calls [`Driver::foresee`] with the next step, or with

@@ -22,9 +22,10 @@ use slotmap::SecondaryMap;
 /// set, and makes the tensor's node a root.
 ///
 /// The code counts the cost of an op in bytes read and written, and its clock in units of 1e8
-/// bytes, as [`CostModelKind::Bytes`](crate::CostModelKind::Bytes) does. Therefore the costs of the
-/// engine are multiplied by 1e8, under any cost model. Reruns raise the score, as in MegEngine 1.4;
-/// in later versions of MegEngine they have no effect. [`ArticleConstants`] has all constants.
+/// bytes, as [`CostModelKind::Bytes`](crate::CostModelKind::Bytes) does. To match these units, the
+/// costs of the engine are multiplied by 1e8, under any cost model. Reruns raise the score, as in
+/// MegEngine 1.4; in later versions of MegEngine they have no effect. [`ArticleConstants`] has all
+/// constants.
 ///
 /// # Kept faults
 ///
@@ -33,8 +34,8 @@ use slotmap::SecondaryMap;
 /// - A neighbour counts once for each time that it is an input. A set counts once for each
 ///   neighbour in it.
 /// - The summand 1e-3 is negligible beside a cost in bytes. For a tensor without evicted
-///   neighbours, 1e-3 is the whole cost. Therefore tensors without evicted neighbours are evicted
-///   first, ranked only by bytes and staleness.
+///   neighbours, 1e-3 is the whole cost. Tensors without evicted neighbours are thus evicted first,
+///   ranked only by bytes and staleness.
 /// - When a root is restored, the other members of its set keep it as root. The remaining sum is
 ///   replaced by the cost of the restored tensor. Later joins with that tensor's set also join the
 ///   other members of the old set.
@@ -50,9 +51,9 @@ use slotmap::SecondaryMap;
 ///
 /// # Faults that cannot occur here
 ///
-/// These faults of MegEngine do not occur here: recursion to the depth of a set, or of a history;
-/// views that keep evicted bytes allocated (here, a storage is evicted with all its views); ties
-/// broken by the order of a hash table; candidates from only one device.
+/// The engine has no recursion to the depth of a set or of a history, as MegEngine has. A storage
+/// is evicted with all its views; in MegEngine, views keep evicted bytes allocated. Ties are not
+/// broken by the order of a hash table, and candidates are not from only one device.
 ///
 /// # Parts that the engine decides
 ///

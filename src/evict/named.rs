@@ -31,9 +31,8 @@ impl Formula {
     pub const LARGEST: Self =
         Self { exponents: Exponents { cost: 0.0, bytes: 1.0, staleness: 0.0 }, ..Self::LRU };
 
-    /// `(own cost + cost of the evicted storages needed to recompute it) / bytes`: the
-    /// memory-saved-per-cost rule of Capuchin (Peng et al., ASPLOS 2020) as the DTR paper states
-    /// it.
+    /// Memory saved per cost: `(own cost + cost of the evicted storages needed to recompute it) /
+    /// bytes`. The rule is that of Capuchin (Peng et al., ASPLOS 2020), as the DTR paper states it.
     pub const MSPS: Self = Self {
         around: Around::Sources,
         exponents: Exponents { cost: 1.0, bytes: 1.0, staleness: 0.0 },

@@ -5,8 +5,8 @@
 //! neighbourhoods, so all floors stay valid. When a storage is restored, its cost is subtracted
 //! from the floors of all candidates that counted it. The subtraction takes one walk for each
 //! restored storage, instead of one walk for each candidate at each choice. If very many paths
-//! depend on the restored storage, its cost is subtracted from all floors, without a walk.
-//! Therefore a deep history that is restored in parts is not walked again for each part.
+//! depend on the restored storage, its cost is subtracted from all floors, without a walk. A deep
+//! history that is restored in parts is thus not walked again for each part.
 
 use super::Lowered;
 use crate::graph::{Graph, PathKey, StorageKey};
@@ -144,7 +144,7 @@ impl Neighbourhood {
     ///
     /// No storage needs `key`, so only neighbourhoods of its direct and indirect sources contain
     /// it. Finding these neighbourhoods for each storage of a deleted history would take longer
-    /// than searching for new costs. Therefore the cost is subtracted from all floors.
+    /// than searching for new costs. To avoid the search, the cost is subtracted from all floors.
     pub fn will_forget(&mut self, key: StorageKey, graph: &Graph, lowered: &mut Lowered) {
         self.forgotten += graph.own_cost(key);
         if !self.floors.is_empty() {

@@ -3,9 +3,9 @@
 //! Each candidate has a *floor*: an earlier score that is not above the present score (see
 //! [`Floors`]). The search computes the score of the candidate with the lowest floor. If the score
 //! equals the floor, no other score can be lower, and the search ends. If the score is above the
-//! floor, the floor rises to the score, and the search continues. This is the lazy greedy search of
-//! Minoux (1978). Floors are in a separate array, so that scanning all floors costs less than
-//! computing one score.
+//! floor, the floor rises to the score, and the search continues. The search is the lazy greedy
+//! search of Minoux (1978). Floors are in a separate array, so that scanning all floors costs less
+//! than computing one score.
 //!
 //! [`Floors`]: super::Floors
 

@@ -1,7 +1,7 @@
-//! Future edges: reads, outputs and deletes of admitted commands that have not run yet. This module
-//! also has the uses in a known step ([`StepFuture`]).
+//! Future edges: reads, outputs and deletes of admitted commands that have not run yet.
+//! [`StepFuture`] adds the uses in a known step.
 //!
-//! Future edges are separate from the edges of paths that ran. Therefore commands that wait do not
+//! Future edges are separate from the edges of paths that ran, so that waiting commands do not
 //! affect evicted neighbourhoods, deletions, updates in place or ends of steps. Without admitted
 //! commands, future edges cost nothing.
 

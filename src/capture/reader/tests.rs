@@ -14,9 +14,9 @@ fn op(name: &str, attributes: &str) -> RecordedOp {
     RecordedOp { attributes: Some(attributes.into()), workspace: 7, ..RecordedOp::new(name, 2.0) }
 }
 
-/// A parameter and a statistic, then two steps. Each step has an upload, a forward op, a view, a
-/// read by the host, an update of the parameter in place, and a new value of the statistic. The
-/// steps differ only in a learning rate and a cost.
+/// A parameter and a statistic, then two steps. Each step has an upload, a forward op, a view and a
+/// read by the host. It then updates the parameter in place, and makes a new value of the
+/// statistic. The steps differ only in a learning rate and a cost.
 fn training() -> RecordedProgram {
     let mut program = RecordedProgram::default();
     let mut w = program.put(RecordedValue::constant(100)).unwrap();

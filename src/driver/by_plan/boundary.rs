@@ -1,8 +1,7 @@
 //! Live tensors between two turns.
 //!
-//! Each live tensor has a slot in a table. A mark updates only the changed slots. Therefore its
-//! time is proportional to the number of tensors that changed since the last mark, not to the
-//! number of held tensors.
+//! Each live tensor has a slot in a table. A mark updates only the changed slots, so it takes the
+//! same time however many unchanged tensors are held.
 
 use crate::command::TensorId;
 use crate::graph::{Graph, StorageKey, TensorInfo};

@@ -22,8 +22,8 @@ pub(in crate::driver) enum Next<D: Device> {
     Done(Followed),
     /// Execute the command.
     Execute,
-    /// Redo the turn whose plan was left. Then execute the command, or call [`Planning::follow`]
-    /// for the command again if `again` is set.
+    /// The plan was left: redo its turn first. After that, execute the command, or if `again` is
+    /// set, call [`Planning::follow`] for the command again.
     Left { left: Left<D>, again: bool },
 }
 

@@ -19,8 +19,7 @@ pub(super) struct Kind {
     pub preparing: Option<Preparing>,
     /// Number of turns of this kind.
     times: u32,
-    /// The rest after planning failed, in turns of this kind: during the rest, the kind is not
-    /// planned.
+    /// Rest after planning failed: a number of turns of this kind in which the kind is not planned.
     rest: Rest<4, { 1 << 12 }>,
     /// Number of consecutive turns whose plan could not be entered.
     misses: u32,

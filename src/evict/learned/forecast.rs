@@ -1,5 +1,5 @@
 //! Forecasts: a forecast is the best way to run a step that a search has found, in a form that can
-//! be stored. This file also has the foresight that is made from a forecast.
+//! be stored. A [`Foresight`] is a forecast prepared for scoring.
 
 use crate::evict::Formula;
 use crate::evict::formula::TWO_THIRDS;
@@ -86,7 +86,7 @@ pub enum Clock {
         slack: f64,
     },
     /// No measure: the time since the last use stands for the distance to the next use, as without
-    /// a known step. This clock is best for some programs.
+    /// a known step. For some programs, this measure is the best.
     Age,
     /// No measure: the step runs with the evictions of [`Formula::DTR`].
     Dtr,

@@ -260,9 +260,9 @@ impl Known {
 
     /// Lowers the ranks that contain the costs of restored storages.
     ///
-    /// A rank that counted a path also counted all paths between the path and the candidate.
-    /// Therefore each step of the walk down clears one mark that a walk up had set. The walks down
-    /// thus take no longer than the walks up, however deep the histories are.
+    /// A rank that counted a path also counted all paths between the path and the candidate. Each
+    /// step of the walk down thus clears one mark that a walk up had set. The walks down thus take
+    /// no longer than the walks up, however deep the histories are.
     fn lower_below(&mut self, graph: &Graph) {
         let mut down = std::mem::take(&mut self.returned);
         while let Some(key) = down.pop() {

@@ -1,9 +1,10 @@
 //! Turns that are equal except for the roles of the values carried into them.
 //!
 //! A program may update a parameter by making a new parameter and then freeing the old one.
-//! Commands count as different if the roles of their inputs differ. Therefore no step of a program
-//! that makes new parameters would equal another step. To find such steps, the turn between two
-//! marks is compared with the last turn that had the same commands apart from roles.
+//! Commands count as different if the roles of their inputs differ, so no step of a program that
+//! makes new parameters would equal another step. To recognize the steps of such a program, the
+//! turn between two marks is compared with the last turn that had the same commands apart from
+//! roles.
 //!
 //! Two turns that differ only in the roles of carried values share their nodes. A value carried
 //! into the later turn is the *heir* of the value carried into the earlier turn. Each time that the

@@ -366,8 +366,8 @@ fn turns_that_came_unheard_count_once_they_are_told_of() {
     }
 }
 
-/// A step of an optimizer that makes new parameters and frees the old parameters. The first step
-/// has other commands, as with Adam.
+/// A step of an optimizer that makes new parameters and frees the old parameters. If `first` is
+/// set, the step has other commands, like the first step of Adam.
 fn functional(first: bool) -> Vec<Line> {
     const MOMENTS: [&[Line]; 2] = [
         &[(46, &["w1", "d0", "m1"], &["m1'"]), (GONE, &["m1"], &[])],
