@@ -114,7 +114,7 @@ pub struct Consumed {
 }
 
 impl Consumed {
-    /// Limit on the index of a consumed input. No op has this many inputs.
+    /// Limit on the index of a consumed input. Every op has far fewer inputs.
     const MOST: usize = 1 << 20;
 
     /// Word index and bit of an input.

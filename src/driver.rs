@@ -1,7 +1,7 @@
 //! The driver: the only path from commands to an engine.
 //!
-//! Each command passes the same stages, in this order. Each stage is a struct with its own state,
-//! in a file of its own.
+//! Each command passes the stages below, from top to bottom. Each stage is a struct with its own
+//! state, in a file of its own.
 //!
 //! ```text
 //! plan       a repeated turn runs by plan and skips the other stages   (by_plan.rs)
@@ -14,13 +14,13 @@
 //! ```
 //!
 //! A *turn* is one execution of a step. While a turn runs by plan, the other stages do not see its
-//! commands. A command that differs from the plan makes the driver *leave* the plan. After leaving
-//! a plan, the recognizer receives the whole turns that ran by plan, and the commands of the
-//! unfinished turn pass all stages again. The second pass of these commands only updates the
-//! engine's tables: the device does not repeat the work.
+//! commands. A command that differs from the plan makes the driver *leave* the plan. After a plan
+//! is left, the recognizer receives the whole turns that ran by plan. The commands of the
+//! unfinished turn pass all stages a second time, which only updates the engine's tables: the
+//! device does not repeat the work.
 //!
 //! No turn runs by plan while commands are recorded or copied for a learner, because a turn by plan
-//! skips the stages that do so.
+//! skips the stages that record and copy.
 
 mod admit;
 mod allowance;
@@ -98,7 +98,7 @@ struct Passing {
 
 /// Methods that execute commands.
 impl<D: Device> Driver<D> {
-    /// Creates a driver of this engine.
+    /// Creates a driver that executes commands on `engine`.
     #[must_use]
     pub fn new(engine: Engine<D>) -> Self {
         Self {
@@ -231,13 +231,13 @@ impl<D: Device> Driver<D> {
     }
 
     /// Lets out-of-memory errors name a budget that suffices. `rehearse` finds the budget by
-    /// simulated runs: `lab::passing_budget` is such a function.
+    /// simulated runs, as `lab::passing_budget` does.
     ///
     /// The search applies to errors of [`Driver::get`], [`Driver::visit`] and
-    /// [`Driver::take_failure`]. For the search, the driver writes down the commands of the first
-    /// two steps, and of two steps after an out-of-memory error. In each of these steps, writing
-    /// begins when more than a quarter of the budget is in use. Steps that are not written down
-    /// cost nothing.
+    /// [`Driver::take_failure`]. For the search, the driver stores the commands of the first two
+    /// steps, and of two steps after an out-of-memory error. In a step, storing begins only when
+    /// more than a quarter of the budget is in use. Steps whose commands are not stored cost
+    /// nothing.
     pub fn name_budgets_by(&mut self, rehearse: Option<Rehearse>) {
         self.attempts.rehearse_by(rehearse);
     }
@@ -350,8 +350,8 @@ impl<D: Device> Driver<D> {
     ///
     /// Call `end_first_step` at the end of the first step, if the program later reads only tensors
     /// that it still holds. All commands before the first mark, setup included, count as the first
-    /// step. Later steps do not need this call. At the end of a step, [`Command::Step`] cuts the
-    /// history at values from before the step that are no longer held.
+    /// step. After a later step, the call is not needed. At the end of a step, [`Command::Step`]
+    /// cuts the history at values from before the step that are no longer held.
     pub fn end_first_step(&mut self) {
         for tensor in first_step::to_commit(&mut self.books) {
             self.execute(Command::Commit(tensor));
@@ -428,7 +428,7 @@ impl<D: Device> Driver<D> {
     /// command. `None` forgets the known step.
     ///
     /// The driver assumes that each executed command except a deletion is the next command of the
-    /// step, with the same outputs. Only the evictor uses these assumptions.
+    /// step, with the same outputs. Only the evictor uses the assumed commands.
     ///
     /// The caller must notice when the program departs from the step, and call [`Driver::seek`] or
     /// pass `None`. A wrong prediction costs only time.

@@ -85,8 +85,8 @@ pub struct Engine<D: Device> {
     warned_of_threshold: bool,
     /// Whether the user was warned that marks of steps are missing.
     warned_of_marks: bool,
-    /// Held storages whose history may go through unheld storages of an earlier step. The engine
-    /// checks these storages when the step ends.
+    /// Held storages whose history may go through unheld storages of an earlier step. Each storage
+    /// in the list is checked when the step ends.
     crossing: Vec<StorageKey>,
     /// Number of edges visited so far in searches for storages to add to `crossing`.
     walked: u64,
@@ -97,7 +97,8 @@ pub struct Engine<D: Device> {
     /// Failures from before the script that is running (`Engine::begin_script`), put back when the
     /// script ends.
     failures_before: Failures,
-    /// Values replaced in this step. Maps the key of the new value to the key of the old value.
+    /// Values replaced in the current step. Maps the key of the new value to the key of the old
+    /// value.
     replaced: FxHashMap<TensorKey, TensorKey>,
     last_run: LastRun,
     /// Costs of the current step's first and repeated runs.
@@ -333,7 +334,7 @@ impl<D: Device> Engine<D> {
         self.store.graph.tensor(key).copied().ok_or_else(|| HandleError::Unknown.into())
     }
 
-    /// Adds a storage for a value of this layout. The storage has no tensor yet.
+    /// Adds a storage for a value of layout `layout`. The storage has no tensor yet.
     fn add_storage(&mut self, layout: &Layout) -> StorageKey {
         self.store.graph.add_storage(layout.bytes(), self.store.now, self.step)
     }

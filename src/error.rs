@@ -59,7 +59,7 @@ pub enum Error {
     /// [`Builder::verify_recomputed`](crate::Builder::verify_recomputed).
     #[error(transparent)]
     OtherBits(Failure<OtherBits>),
-    /// A handle or key cannot be used with this runtime or engine.
+    /// A handle or key cannot be used with the runtime or engine that got it.
     #[error(transparent)]
     Handle(Failure<HandleError>),
     /// The runtime cannot be started, has stopped, or could not write its recording.

@@ -195,7 +195,7 @@ pub struct Hears(u8);
 impl Hears {
     /// No events.
     pub const NOTHING: Self = Self(0);
-    /// [`Event::DidUse`], the most frequent event. Staleness does not need this event: the graph
+    /// [`Event::DidUse`], the most frequent event. Staleness does not need `DidUse`: the graph
     /// stores when an op last used a storage.
     pub const USES: Self = Self(1);
     /// [`Event::DidRun`].

@@ -89,14 +89,14 @@ pub trait Evictor: fmt::Debug + Send {
     /// sent.
     fn on(&mut self, _event: &Event, _view: View<'_>) {}
 
-    /// The part of this evictor that uses the known step, if the evictor has such a part. If the
-    /// evictor has such a part, a runtime recognizes steps. An evictor must return a part either
-    /// always or never. Default: `None`.
+    /// The part of the evictor that uses the known step; `None` if the evictor has no such part.
+    /// With a `Some`, a runtime recognizes steps. An evictor must return `Some` either always or
+    /// never. Default: `None`.
     fn by_step(&mut self) -> Option<&mut dyn ByStep> {
         None
     }
 
-    /// Whether this evictor ever evicts. If false, none of its other methods is called, and it
+    /// Whether the evictor ever evicts. If false, none of its other methods is called, and it
     /// receives no events. An evictor must always return the same value.
     fn evicts(&self) -> bool {
         true
@@ -108,8 +108,8 @@ pub trait Evictor: fmt::Debug + Send {
         Hears::ALL
     }
 
-    /// The policy of this crate that this evictor follows, for recordings. Default: `None`, for a
-    /// custom evictor.
+    /// The crate's policy that the evictor follows, for recordings. Default: `None`, for a custom
+    /// evictor.
     fn kind(&self) -> Option<PolicyKind> {
         None
     }

@@ -84,12 +84,12 @@ pub struct Storage {
     /// Number of pins. A storage is pinned while it is an operand of the current op, or while the
     /// host reads it. A pinned storage is never evicted.
     pub pins: u32,
-    /// Number of readers still to run in the current regeneration. A storage with such readers is
-    /// evicted only when no other candidate is left, and is not dropped as dead.
+    /// Number of readers still to run in the current regeneration. An awaited storage is evicted
+    /// only when no other candidate is left, and is not dropped as dead.
     pub awaited: u32,
     /// Path that makes the storage; `None` for a leaf, which can never be evicted.
     pub producer: Option<PathKey>,
-    /// Readers of the storage: one entry for each path input that is this storage.
+    /// Readers of the storage: one entry for each path input that is the storage.
     pub users: SmallVec<[Use; 2]>,
     /// Engine clock time when an op last read or made the storage.
     pub last_used: f64,
@@ -185,13 +185,13 @@ impl Graph {
         self.paths.reserve(tensors);
     }
 
-    /// The tensor with this key.
+    /// The tensor with the key `key`.
     #[must_use]
     pub fn tensor(&self, key: TensorKey) -> Option<&TensorInfo> {
         self.tensors.get(key)
     }
 
-    /// The storage with this key.
+    /// The storage with the key `key`.
     ///
     /// # Panics
     /// If the storage was deleted.
@@ -207,7 +207,7 @@ impl Graph {
         self.storages.contains_key(key)
     }
 
-    /// The path with this key.
+    /// The path with the key `key`.
     ///
     /// # Panics
     /// If the path was removed.

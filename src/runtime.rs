@@ -135,8 +135,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
             sqrt_sampling,
             layout_of,
         });
-        // Methods of tensors exist only for the crate's ops, so keep a reference to a runtime of
-        // these ops.
+        // Methods of tensors exist only for the crate's ops, so keep a reference only to a runtime
+        // with the crate's ops.
         let any: Arc<dyn Any + Send + Sync> = Arc::clone(&shared) as _;
         if let Ok(shared) = any.downcast::<Shared<Op, HostTensor>>() {
             let runs: Arc<dyn Runs> = shared;

@@ -18,9 +18,9 @@ impl RecordedProgram {
     /// values that the step makes and leaves behind. A replay of the program shows how a policy
     /// handles the step without the commands around it.
     ///
-    /// A buffer becomes a tensor of bytes; its alignment is lost. An op that the host waits for may
-    /// neither make nor update a buffer. For such an op, the program reads each buffer of the op to
-    /// the host. The op itself is also written if it has a cost.
+    /// A buffer becomes a tensor of bytes; its alignment is lost. The host may wait for an op that
+    /// neither makes nor updates a buffer. In place of such an op, the program reads each of the
+    /// op's buffers to the host. If the op has a cost, the program also has the op itself.
     ///
     /// # Errors
     ///

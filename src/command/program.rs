@@ -161,8 +161,8 @@ impl<O, H> Program<O, H> {
         Ok(tensor)
     }
 
-    /// Adds an op with these outputs. All inputs keep their values. Returns the number of the first
-    /// output; further outputs have the next numbers.
+    /// Adds an op with the given inputs and outputs. All inputs keep their values. Returns the
+    /// number of the first output; further outputs have the next numbers.
     ///
     /// # Errors
     /// Errors of [`Program::push`].

@@ -32,8 +32,8 @@ pub struct RecordedOp {
     pub workspace: u64,
     /// Whether the op may run again.
     pub rematerializable: bool,
-    /// Costs of the runs after the first, if any differs from `cost`. A recording contains these
-    /// costs in its [`Entry::Regenerate`](crate::program::Entry::Regenerate)s.
+    /// Costs of the runs after the first, if any differs from `cost`. The file of a recording has
+    /// the costs of later runs in its [`Entry::Regenerate`](crate::program::Entry::Regenerate)s.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub reruns: Option<Box<Reruns>>,
 }
@@ -126,7 +126,7 @@ impl RecordedValue {
         Self::there(Layout::raw(bytes as usize))
     }
 
-    /// Makes a value of this layout that existed before the recording began.
+    /// Makes a value with the layout `layout` that existed before the recording began.
     pub(crate) const fn there(layout: Layout) -> Self {
         Self { layout, cost: None, reruns: None }
     }

@@ -5,7 +5,7 @@ use super::Command;
 /// Number of later commands that are admitted before the current command runs. An evictor may read
 /// the effects of admitted commands.
 ///
-/// The window covers exactly the next `commands` commands. Deletions between these commands are
+/// The window covers exactly the next `commands` commands. Deletions between the commands are
 /// included, but do not count. Timing never shortens the window. A command or question for which
 /// the caller waits ends the window early. The window also ends early when the host values of the
 /// current and the waiting commands exceed `put_bytes`.

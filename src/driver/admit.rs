@@ -16,8 +16,8 @@ pub(super) struct Admitted {
     /// Roots of the tensors that the waiting commands will make. A root is a storage that exists,
     /// or that a waiting command will make.
     roots: FxHashMap<TensorId, Root>,
-    /// Numbers of tensors that end with a waiting command. A handle may be consumed by one command
-    /// and then deleted by another; only the first of these commands ends the handle.
+    /// Numbers of tensors that end with a waiting command. A command may delete a handle that an
+    /// earlier command consumed; only the earlier command then ends the handle.
     ended: FxHashSet<TensorId>,
 }
 

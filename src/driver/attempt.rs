@@ -10,7 +10,7 @@
 //! ```
 //!
 //! The stage stores only the first steps of a program, and the steps after an out-of-memory error.
-//! Once these steps have fitted in memory, later steps are assumed to fit too.
+//! If the first steps fit in memory, later steps are assumed to fit too.
 
 use super::books::Books;
 use super::transcript::Transcript;
@@ -154,7 +154,7 @@ impl Attempts {
     /// Drops the stored commands of a step that succeeded. Called at each mark.
     pub fn step_is_over<D: Device>(&mut self, books: &Books<D>) {
         // Keep the text while a failure is unreported: the failure may be an out-of-memory error of
-        // this step.
+        // the current step.
         if self.steps > 0 && books.engine.last_failure().is_none() {
             self.written = None;
             self.steps -= 1;
@@ -237,11 +237,11 @@ impl Written {
     }
 }
 
-/// A transcript that makes all values that are live between two commands. These are the leaves and
-/// the outputs of compute paths, in the order in which the paths were made.
+/// A transcript that makes all values that are live between two commands. Its values are the leaves
+/// and the outputs of compute paths, in the order in which the paths were made.
 ///
-/// The transcript deletes an unheld storage after the last path that reads the storage. The program
-/// may have deleted the storage at this point too.
+/// The transcript deletes an unheld storage after the last path that reads the storage. The running
+/// program may have deleted the storage there too.
 fn live_values<D: Device>(books: &Books<D>) -> Transcript {
     let mut transcript = Transcript::default();
     let mut roots: FxHashMap<StorageKey, TensorId> = FxHashMap::default();

@@ -3,7 +3,8 @@
 //!
 //! Measured costs change with the load of the machine, and memory may have holes that the
 //! simulation lacks. If turns recompute much more than was forecast, some turns run without the
-//! forecast. After this trial, turns run with or without the forecast, whichever recomputed less.
+//! forecast, as a trial. After the trial, turns run with or without the forecast, whichever
+//! recomputed less.
 
 /// Limit on a turn's recomputation as a share of its work: `MOST.0` times the expected share, plus
 /// `MOST.1`.

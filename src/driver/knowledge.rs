@@ -23,8 +23,7 @@ pub struct Knowledge {
 }
 
 impl Knowledge {
-    /// Effort to spend on learning in addition to this knowledge, for a policy whose setting is
-    /// `learn`.
+    /// Effort to spend on further learning, for a policy whose setting is `learn`.
     pub(crate) const fn learn(&self, learn: Learn) -> Learn {
         match learn {
             Learn::Search { .. } if self.searched => Learn::Portfolio,

@@ -17,7 +17,7 @@ pub(crate) struct Learners {
 }
 
 impl Learners {
-    /// Gives the driver a learner with this effort.
+    /// Gives the driver a learner with the effort `learn`.
     pub fn set<D: Device>(&self, driver: &mut Driver<D>, learn: Learn) {
         driver.learn_by((self.new)(learn, self.seed));
     }

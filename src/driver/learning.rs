@@ -46,15 +46,15 @@ pub trait Learner: Send + fmt::Debug {
     /// Takes a turn and begins to search for the best way to run it.
     fn begin(&mut self, turn: Turn);
 
-    /// Announces a later call of [`forecast`](Self::forecast) for this step ([`StepFuture::key`])
-    /// and budget, with `_ops` simulated ops.
+    /// Announces a later call of [`forecast`](Self::forecast) with equal arguments: a step
+    /// ([`StepFuture::key`]), a budget, and a number of simulated ops.
     ///
     /// The learner should simulate `_ops` ops before `forecast` is called, and no more, because
     /// searching slows down the running steps. See [`Allowance`](super::Allowance).
     fn prepare(&mut self, _step: u64, _budget: u64, _ops: u64) {}
 
     /// The best forecast for a step in a budget, among the simulated runs within the first `_ops`
-    /// simulated ops. Waits until these ops are simulated or the search ends. `None` if no
+    /// simulated ops. Waits until `_ops` ops are simulated or the search ends. `None` if no
     /// simulated run was completed.
     fn forecast(&mut self, _step: u64, _budget: u64, _ops: u64) -> Option<Forecast> {
         None
@@ -87,7 +87,7 @@ pub(super) struct Learning {
 #[derive(Debug, Default)]
 struct StepKind {
     state: State,
-    /// Whether a turn of the step came in this run of the program.
+    /// Whether a turn of the step came in the current run of the program.
     came: bool,
     forecast: Option<Arc<Forecast>>,
     /// Comparison of turns with the forecast.
@@ -165,7 +165,8 @@ impl Learning {
         kind.set_forecast(Some(forecast));
     }
 
-    /// Forecasts found so far for all steps that came in this run, sorted by step and budget.
+    /// Forecasts found so far for all steps that came in the current run, sorted by step and
+    /// budget.
     ///
     /// If `turns` is given, first waits for the search of each kind of step. The wait ends when the
     /// search ends, or has simulated as many ops as `turns` turns have without recomputation.

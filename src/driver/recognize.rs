@@ -37,8 +37,8 @@ pub(super) struct Recognizer {
     /// Role of each storage in a step: the command, and the output of that command, that made the
     /// storage.
     roles: SecondaryMap<StorageKey, Role>,
-    /// Storage made last in each role, by role index. Later commands are expected to read this
-    /// storage, even if earlier storages had the role.
+    /// Storage made last in each role, by role index. Later commands are expected to read the
+    /// latest storage of a role, not an earlier one.
     players: Vec<Option<StorageKey>>,
     /// The predicted step that was given to the evictor.
     pub known: Option<Known>,
@@ -96,7 +96,7 @@ impl Recognizer {
     }
 
     /// The value of the known step that a storage holds, if the command at `position` is next.
-    /// `None` if the step has no such value.
+    /// `None` if the step has no value for the storage.
     pub fn value_of(&self, storage: StorageKey, position: usize) -> Option<u32> {
         let role = *self.roles.get(storage)?;
         Some(self.known.as_ref()?.value(role, position))

@@ -31,8 +31,8 @@ pub enum Entry {
         /// Eviction threshold in bytes; `None` if no threshold is set.
         #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
         eviction_threshold: Option<u64>,
-        /// Name of the eviction policy, as in [`Setting::Policy`]. Name of the policy is `None` in
-        /// recordings of versions before 5, too.
+        /// Name of the eviction policy, as in [`Setting::Policy`]. `policy` is also `None` in
+        /// recordings of versions before 5.
         #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
         policy: Option<String>,
         /// Number of waiting commands that the evictor could read.
@@ -89,7 +89,7 @@ pub enum Entry {
         /// Bytes in use after the entry.
         used: u64,
     },
-    /// The last entry, added by [`Recorder::finish`]. A recording without this entry was cut off.
+    /// The last entry, added by [`Recorder::finish`]. A recording without an `End` was cut off.
     End,
 }
 

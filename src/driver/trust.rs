@@ -15,7 +15,7 @@ use remat_rng::mix;
 /// The unit is the work of a turn.
 const MOST_LOST: f64 = 0.1;
 /// Limit on the recomputation that a single turn has in excess of guessed turns, as a share of its
-/// work. If a turn exceeds this limit, the evictor gets no more predictions in the turn.
+/// work. Beyond the limit, the evictor gets no more predictions in the turn.
 const MOST_AT_ONCE: f64 = 0.5;
 /// Recomputation of a turn, in multiples of its work, that starts a trial of guessed turns if no
 /// guessed turn is known.
@@ -36,8 +36,8 @@ pub(super) struct Costs {
     pub work: f64,
     /// Cost of reruns.
     pub again: f64,
-    /// Number of steps that ran by plan. The recognizer did not receive the commands of these
-    /// steps.
+    /// Number of steps that ran by plan. The recognizer does not receive the commands of steps by
+    /// plan.
     pub planned: u64,
     /// Budget in bytes. Recomputation in different budgets is not comparable.
     pub budget: u64,
@@ -72,9 +72,9 @@ pub(super) struct Trust {
     guess_fails: bool,
     /// Number of commands of the guessed turn that ran out of memory.
     too_many: u64,
-    /// Whether the current turn is guessed and the previous turn foreseen, or the reverse. Such a
-    /// first turn counts less, because it begins with storages that a turn of the other sort left
-    /// resident.
+    /// Whether the current turn is guessed and the previous turn foreseen, or the reverse. The
+    /// first turn after the evictor starts or stops getting predictions counts less, because it
+    /// begins with storages that the previous turn left resident.
     is_first: bool,
     /// Work of the previous turn.
     work: f64,
@@ -121,8 +121,8 @@ impl Trust {
 
     /// Notes that a command failed for lack of memory, or exceeded a recompute limit.
     pub fn failed(&mut self) {
-        // The totals of this turn can no longer be compared. Later failures in the turn are
-        // consequences of this failure.
+        // The totals of the turn can no longer be compared. Only the first failure in a turn
+        // counts, because later failures are its consequences.
         self.began = None;
         if std::mem::replace(&mut self.has_failed, true) {
             return;
@@ -144,8 +144,8 @@ impl Trust {
         100 * self.foreseen < FEW * self.commands
     }
 
-    /// Ends the current turn. `compared` is false for a turn that ran by a forecast: `Drift`
-    /// compares such turns.
+    /// Ends the current turn. `compared` is false for a turn that ran by a forecast, because
+    /// `Drift` compares turns by forecast.
     pub fn turn_is_over(&mut self, now: Costs, compared: bool) {
         let tokens = std::mem::take(&mut self.tokens);
         let (commands, was_guessed) = (self.commands, self.is_guessed());

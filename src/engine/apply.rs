@@ -20,12 +20,13 @@ pub(super) struct Inputs {
 
 impl<D: Device> Engine<D> {
     /// Runs `op` and returns its outputs. An input that an output replaces in place is consumed:
-    /// its key is stale afterwards. An op without outputs runs once, at this call.
+    /// its key is stale afterwards. An op without outputs runs only once, within `apply`.
     ///
     /// # Errors
-    /// If the op does not accept inputs of these types or shapes, an input is lost to a failure, or
-    /// the op cannot be run. An op that does not run makes no outputs and consumes no input. If the
-    /// device fails while an update writes over values, these values are lost.
+    /// If the op does not accept the types or shapes of its inputs, an input is lost to a failure,
+    /// or the op cannot be run. An op that does not run makes no outputs and consumes no input. If
+    /// the device fails during an update in place, the old values that the update writes over are
+    /// lost.
     pub fn apply(&mut self, op: D::Op, inputs: &[TensorKey]) -> Result<Keys, Error> {
         let (read, outputs) = match self.accepted(&op, inputs) {
             Ok(accepted) => accepted,

@@ -6,7 +6,7 @@ use crate::event::Event;
 
 impl<D: Device> Engine<D> {
     /// Makes a tensor a leaf: regenerates the tensor if it is evicted, and cuts its compute path.
-    /// The values that only this compute path needed are then deleted. A leaf cannot be evicted.
+    /// Values that were kept only to restore the tensor are deleted. A leaf cannot be evicted.
     ///
     /// # Errors
     /// If the key names no tensor, the tensor is poisoned, or memory does not suffice to regenerate
@@ -24,7 +24,7 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// Whether the budget can hold all these storages as leaves, together with all other bytes that
+    /// Whether the budget can hold all of `storages` as leaves, together with all other bytes that
     /// cannot be evicted.
     pub(crate) fn fit_as_leaves(&mut self, storages: &[StorageKey]) -> bool {
         self.would_fit_as_leaves(storages)

@@ -122,8 +122,9 @@ impl<D: Device> Engine<D> {
                 .unwrap_or(true)
     }
 
-    /// Whether dropping this handle now would evict the tensor's bytes at once. True if the storage
-    /// has no other handle, can be evicted, and the evictor does not want it to stay resident.
+    /// Whether dropping the handle `key` now would evict the tensor's bytes at once. True if the
+    /// storage has no other handle, can be evicted, and the evictor does not want it to stay
+    /// resident.
     pub(crate) fn would_go(&mut self, key: TensorKey) -> bool {
         let graph = &self.store.graph;
         let Some(storage) = graph.tensor(key).map(|tensor| tensor.storage) else { return false };

@@ -91,7 +91,8 @@ impl<D: Device> Engine<D> {
         } else if self.store.graph.is_resident(storage) {
             let bytes = self.store.graph.storage(storage).bytes;
             if let Some(tape) = &mut self.store.tape {
-                // Mark this turn as unfit for a plan: a turn by plan could not give the warning.
+                // Mark the current turn as unfit for a plan: a turn by plan could not give the
+                // warning.
                 tape.spoil("a leaf was to be evicted");
             }
             self.tell(Event::DidKeepLeaf { storage, bytes });

@@ -45,7 +45,7 @@ pub(super) struct Failures {
 }
 
 impl Failures {
-    /// First failure of the current step; `None` once this failure is reported.
+    /// First failure of the current step; `None` once the failure is reported.
     pub fn of_step(&self) -> Option<&Error> {
         self.of_step.as_ref()
     }
@@ -98,7 +98,7 @@ impl Failures {
     }
 
     /// Removes and returns all failures before a script runs. The device has already done the
-    /// commands of the script, so no failure may skip these commands.
+    /// commands of the script, so no failure may skip them.
     pub fn set_aside(&mut self) -> Self {
         let step = self.step;
         std::mem::replace(self, Self { step, ..Self::default() })
@@ -207,7 +207,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Keeps a new failure and sends its event. Undoes the replacements of this step.
+    /// Keeps a new failure and sends its event. Undoes the replacements of the current step.
     pub(super) fn keep_failure(&mut self, error: &Error) {
         self.failures.keep(error.clone());
         self.tell(Event::DidFail { failure: error.key() });

@@ -14,8 +14,8 @@ pub(super) struct Late {
     again: Option<f64>,
 }
 
-/// Total cost and time of the repeated runs that were timed. The time of all repeated runs is
-/// estimated from these totals.
+/// Total cost and time of the repeated runs that were timed, from which the time of all repeated
+/// runs is estimated.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Recomputed {
     /// Cost of the runs whose time is known.
@@ -36,7 +36,7 @@ impl Recomputed {
 }
 
 /// Number of runs with unknown times at which the engine asks the device for times. A query is not
-/// free, so with fewer such runs the engine asks only once a step.
+/// free, so with fewer runs to ask for, the engine asks only once a step.
 const MOST_AWAITED: usize = 256;
 
 /// On a device where timing is not free, the engine times one repeated run in `SAMPLE`. The timed

@@ -290,7 +290,8 @@ impl<D: Device> Engine<D> {
     }
 
     /// Begins a script, which updates only the tables: the device has already done the actions of
-    /// the next commands. These commands include `marks` step marks, which were already counted.
+    /// the next commands. The script's commands include `marks` step marks, which were already
+    /// counted.
     pub(crate) fn begin_script(&mut self, script: Script, marks: u64) {
         self.step -= marks;
         self.failures_before = self.failures.set_aside();

@@ -6,9 +6,9 @@
 //!
 //! Before a path is put on the stack, the engine finds all paths that must run for it. The engine
 //! thus knows, for each storage, how many of the remaining runs read it. A storage that a remaining
-//! run reads is *awaited*, and is not dropped between two runs. Without this rule, each block of a
-//! residual network would run twice for each run of the next block. The cost of a chain of residual
-//! blocks would grow as two to the power of its depth.
+//! run reads is *awaited*, and is not dropped between two runs. If awaited storages were dropped,
+//! each block of a residual network would run twice for each run of the next block. The cost of a
+//! chain of residual blocks would grow as two to the power of its depth.
 
 use super::settings::{Dead, RecomputeLimit};
 use super::{Engine, Error, PathKey, StorageKey};
@@ -27,7 +27,7 @@ pub(super) struct Frame {
     /// Path that runs once the inputs are resident; `None` for the command.
     path: Option<PathKey>,
     inputs: StorageKeys,
-    /// Pins of the inputs. `held[i]` is `No` exactly if this frame has not pinned `inputs[i]`. A
+    /// Pins of the inputs. `held[i]` is `No` exactly if the frame has not pinned `inputs[i]`. A
     /// pinned input is resident.
     held: SmallVec<[Hold; 4]>,
 }
@@ -77,7 +77,7 @@ pub(super) struct Cascade {
     frames: Vec<Frame>,
     /// Known paths that still have to run.
     pending: FxHashSet<PathKey>,
-    /// All paths that ran in this cascade, or still have to run.
+    /// All paths that ran in the cascade, or still have to run.
     paths: FxHashMap<PathKey, Planned>,
     /// Cost of running each path of the cascade once.
     needed_cost: f64,
@@ -86,7 +86,7 @@ pub(super) struct Cascade {
     spent_cost: f64,
     /// Number of runs so far.
     spent_runs: usize,
-    /// Number of runs that were the first of their path in this cascade.
+    /// Number of runs that were the first of their path in the cascade.
     first_runs: usize,
     /// Number of repeated runs allowed in addition to a quarter of the first runs. After more
     /// repeated runs, the engine searches for a schedule.
@@ -301,7 +301,7 @@ impl<D: Device> Engine<D> {
         Some(self.follow(&schedule, wanted))
     }
 
-    /// Fails if the cost of this cascade, or of all recomputation so far, exceeds its limit.
+    /// Fails if the cost of the cascade, or of all recomputation so far, exceeds its limit.
     fn check_limits(&mut self, cascade: &Cascade) -> Result<(), Error> {
         self.repeats.need(cascade.paths.len());
         self.check_recompute_limits()?;
@@ -373,12 +373,12 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Releases pins of waiting frames on evictable storages, if these pins leave too little memory
+    /// Releases pins of waiting frames on storages with a producer, when too little memory is left
     /// for the deepest run. A frame that lost pins checks its inputs again when it is back on top
     /// of the stack, and regenerates missing inputs. Returns false if no further bytes became
     /// evictable.
     ///
-    /// Without these releases, a deep cascade could exhaust memory with its own pins, and a
+    /// If no pins were released, a deep cascade could exhaust memory with its own pins, and a
     /// feasible program would fail. Storages restored for a frame are unpinned only if unpinning
     /// all others is not enough. Unpinned sooner, two restored storages could evict each other in
     /// turn without end.
@@ -402,7 +402,7 @@ impl<D: Device> Engine<D> {
         false
     }
 
-    /// Notes a use of these storages: their reader runs next.
+    /// Notes a use of the storages `inputs`, whose reader runs next.
     ///
     /// All inputs of a run count as used at one moment, before evicted inputs are restored. If each
     /// input counted as used when restored, inputs that took longest to restore would seem most

@@ -30,7 +30,7 @@ pub(super) enum Target {
     /// Storage that gets the output. If the storage is resident, its bytes are written over. A
     /// repeated run writes the same bits, and an update writes the new value.
     Storage(StorageKey),
-    /// New storage that begins as a copy of an input. The op reads this copy in place of the input.
+    /// New storage that begins as a copy of an input. The op reads the copy in place of the input.
     CopyOf {
         /// Position of the input.
         input: usize,
@@ -333,7 +333,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// Copies old values into outputs with [`Target::CopyOf`]. Adds to `copies` each input that the
-    /// op reads from such a copy.
+    /// op reads from its copy.
     #[inline(never)]
     fn copy_old_values(
         &mut self,

@@ -28,8 +28,8 @@ use crate::graph::{Residence, Runs};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// Histories are searched again when the number of storages exceeds twice the number at the last
-/// search by this many.
+/// Constant in the rule for the next search of histories: the number of storages must exceed twice
+/// the number at the last search by `MANY`.
 const MANY: usize = 1 << 12;
 
 /// Minimum number of storages of a long history.

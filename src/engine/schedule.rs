@@ -3,7 +3,7 @@
 //! Regeneration on demand (`regenerate.rs`) decides before each run. If memory is short, it may
 //! evict a storage that it has just restored, and then has to restore the storage again. Repeated
 //! restoring can happen at every level of a deep history, so the work can grow exponentially. To
-//! avoid this growth, a regeneration that begins to repeat runs stops, and follows a schedule.
+//! bound the work, a regeneration that begins to repeat runs stops, and follows a schedule.
 //!
 //! A schedule is found by simulating (*rehearsing*) the remaining runs on a copy of the graph
 //! ([`Closure`]). In a rehearsal, all later runs and the next read of each value are known. The
@@ -34,8 +34,8 @@ pub(super) struct Schedule {
 enum Step {
     /// Runs a path whose inputs are all resident.
     Run(u32),
-    /// Allows a storage to be evicted from this step on. The storage is no longer needed, or not
-    /// needed soon.
+    /// Allows a storage to be evicted from this point of the schedule on. The storage is no longer
+    /// needed, or not needed soon.
     Release(u32),
 }
 
@@ -45,7 +45,7 @@ impl<D: Device> Engine<D> {
     /// evicted.
     ///
     /// The cost of a run is `planned` of its path; where `planned` returns `None`, it is the path's
-    /// cost in the graph. The caller must have released all pins of this regeneration.
+    /// cost in the graph. The caller must have released all pins of the regeneration.
     pub(super) fn schedule(
         &self,
         wanted: &[StorageKey],
@@ -82,7 +82,8 @@ impl<D: Device> Engine<D> {
     ) -> Result<(), Error> {
         let Schedule { closure, steps, .. } = schedule;
         self.repeats.need(closure.runs.len());
-        // The schedule needs these storages, so pin them until it releases them.
+        // Pin the resident storages of the closure, because the schedule needs each of them until
+        // its `Release`.
         let mut pinned = vec![false; closure.storages.len()];
         for node in closure.resident() {
             self.store.pin(closure.storages[node as usize].key);

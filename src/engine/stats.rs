@@ -23,7 +23,7 @@ pub struct Stats {
     /// Most bytes ever in use.
     pub peak_bytes: u64,
     /// Highest number of bytes in use before an op that could not be evicted. An eviction threshold
-    /// below this number cannot be met. 0 if no threshold is set.
+    /// below `unevictable_bytes` cannot be met. The number is 0 if no threshold is set.
     pub unevictable_bytes: u64,
     /// Present share of the free bytes that lie outside the largest hole: `(free - largest free) /
     /// free`.
@@ -34,7 +34,7 @@ pub struct Stats {
     pub recomputed_ops: u64,
     /// Bytes of all outputs of recomputed ops, including outputs that were not needed.
     pub recomputed_bytes: u64,
-    /// Number of recomputed values whose bits were compared with those of the evicted value.
+    /// Number of recomputed values whose bits were compared with the bits of the evicted value.
     pub verified_values: u64,
     /// Number of recomputed values that were not compared although verification is on. A value is
     /// not compared if it is not in the sample, or if its old bits are unknown. Old bits are
@@ -90,12 +90,12 @@ pub struct Stats {
     /// evictions of the step's last run without a plan, minus the evictions by plan.
     pub spared_evictions: u64,
     /// Bytes of the block lent to the largest plan of a step. Values that stay between steps are
-    /// not in this block.
+    /// not in a plan's block.
     pub plan_bytes: u64,
     /// Length in bytes of the address range that the step of the largest plan used without a plan.
     /// The range reaches from the first to the last block of the step, holes included. Blocks of
-    /// values that stay between steps do not count. A step that evicted storages used this range
-    /// only because of its evictions.
+    /// values that stay between steps do not count. If the step evicted storages, it would have
+    /// needed a longer range without evictions.
     pub unplanned_bytes: u64,
     /// Seconds of all steps by plan, each measured from its first command to its mark. Includes the
     /// time that the worker waits for its caller or the device. Excludes the time of the caller

@@ -14,8 +14,8 @@ const MANY_UNHELD: usize = 1 << 14;
 /// storages are unheld.
 const SOME_UNHELD: usize = 1 << 10;
 
-/// A mark counts as missing when the ops run since the last mark exceed this multiple of the
-/// longest step's ops.
+/// A mark counts as missing when more ops ran since the last mark than `MUCH_LONGER` times the ops
+/// of the longest step.
 const MUCH_LONGER: u64 = 8;
 
 /// Numbers of ops between marks.
@@ -39,10 +39,10 @@ impl<D: Device> Engine<D> {
     /// Marks the end of a step.
     ///
     /// History may not cross a step through an unheld value. A tensor made from an unheld value of
-    /// an earlier step becomes a leaf. Without this rule, a loop that replaces its state (`w = w -
-    /// lr * g`) would keep all earlier states in its history. The newest state would be regenerated
-    /// through all earlier states. A tensor that cannot be regenerated now keeps its history until
-    /// the next step ends.
+    /// an earlier step becomes a leaf. If the state did not become a leaf, a loop that replaces its
+    /// state (`w = w - lr * g`) would keep all earlier states in its history. The newest state
+    /// would be regenerated through all earlier states. A tensor that cannot be regenerated now
+    /// keeps its history until the next step ends.
     pub fn step(&mut self) {
         self.step += 1;
         self.confirm();
@@ -83,9 +83,9 @@ impl<D: Device> Engine<D> {
     }
 
     /// Notes that the last handle of `key` was dropped while storages made from `key` still exist.
-    /// Finds the held storages whose history now crosses a step: only these are checked when the
-    /// step ends. Returns whether `key` still exists. `key` is deleted if all storages made from it
-    /// became leaves.
+    /// Finds the held storages whose history now crosses a step, because only they are checked when
+    /// the step ends. Returns whether `key` still exists. `key` is deleted if all storages made
+    /// from it became leaves.
     pub(super) fn lost_last_handle(&mut self, key: StorageKey) -> bool {
         let mut oldest = self.store.graph.storage(key).born;
         for source in self.store.graph.sources(key) {

@@ -95,7 +95,7 @@ impl StepWork {
         self.base += cost;
     }
 
-    /// Adds the cost of a repeated run. Returns whether this run makes the step begin to thrash.
+    /// Adds the cost of a repeated run. Returns whether the step begins to thrash with the run.
     pub(super) fn did_run_again(&mut self, cost: f64) -> bool {
         self.recomputed += cost;
         self.recomputed_ops += 1;
@@ -130,7 +130,8 @@ impl<D: Device> Engine<D> {
             let times = (10.0 * self.work.recomputed / work).round() / 10.0;
             let (step, raise) = (self.step + 1, self.work.too_low());
             if let Some(tape) = &mut self.store.tape {
-                // Mark this turn as unfit for a plan: a turn by plan could not give the warning.
+                // Mark the current turn as unfit for a plan: a turn by plan could not give the
+                // warning.
                 tape.short.spoil_if(true, "it recomputes several times its own work");
             }
             self.tell(Event::Thrash { step, path, times, raise });

@@ -31,7 +31,7 @@ pub struct Issue<O> {
 
 impl<D: Device> Engine<D> {
     /// Makes updates one after the other, as [`Engine::issue`] would. No update is made if a
-    /// command failed earlier in this step, or if memory does not suffice for all updates together.
+    /// command failed earlier in the step, or if memory does not suffice for all updates together.
     /// If no update is made, all outputs are the old values.
     ///
     /// Only two things can interrupt the updates in the middle: a failing device, or a panic of the

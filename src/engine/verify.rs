@@ -10,7 +10,7 @@
 //! ```
 //!
 //! In a step that runs by plan, a print is taken when a value is made, if the plan evicts or
-//! remakes the value. When the plan is left, these prints are moved into the tables.
+//! remakes the value. When a plan is left, the prints taken by plan are moved into the tables.
 
 mod print;
 
@@ -112,7 +112,7 @@ impl Verify {
         number < self.share * (1u64 << 53) as f64
     }
 
-    /// Makes a print of these bits.
+    /// Makes a print of the bits of a value.
     fn print(&mut self, bits: &[u8], width: usize) -> Print {
         self.counts.hashed_bytes += bits.len() as u64;
         Print::of(bits, width)
@@ -303,8 +303,8 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// Keeps an error about other bits for the user, if it is the first error of its path. Callers
-    /// use this method if they can do without the value, so that their command does not fail.
+    /// Keeps an error about other bits for the user, if it is the first error of its path. Called
+    /// where the command can do without the value, and therefore does not fail itself.
     pub(super) fn keep_other_bits(&mut self, error: &Error) {
         if self.verify.as_ref().is_some_and(|verify| verify.found == Some(error.key())) {
             self.keep_failure(error);
@@ -335,8 +335,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Keeps prints of the outputs of a first run in a step by plan. The plan evicts these outputs,
-    /// or makes them again.
+    /// Keeps prints of the outputs of a first run in a step by plan. Called for outputs that the
+    /// plan evicts or makes again.
     #[cold]
     pub(crate) fn keep_planned(&mut self, first: u32, outputs: &[Place]) {
         for (output, &place) in outputs.iter().enumerate() {

@@ -29,7 +29,7 @@ impl<T> Failure<T> {
         Self(Arc::new((key, what)))
     }
 
-    /// Changes the error of this failure and keeps the key.
+    /// Changes the error of the failure and keeps the key.
     pub(crate) fn map(&self, with: impl FnOnce(&T) -> T) -> Self {
         Self(Arc::new((self.key(), with(&self.0.1))))
     }

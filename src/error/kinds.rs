@@ -125,7 +125,7 @@ pub enum RegenerationError {
     Cancelled,
 }
 
-/// Error: a handle or key cannot be used with this runtime or engine.
+/// Error: a handle or key cannot be used with the runtime or engine that got it.
 ///
 /// ```
 /// use remat::error::HandleError;

@@ -7,7 +7,7 @@ use std::fmt;
 /// Budget with which the program would have passed the point of the failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PassingBudget {
-    /// Budget in bytes. [`ByteSize`] prints this budget as text that parses to the same number.
+    /// Budget in bytes. [`ByteSize`] prints the budget as text that parses to an equal number.
     pub bytes: u64,
     /// Number of ops that the rehearsal simulated: ops that make the values present at its start,
     /// and all later ops up to the failure.

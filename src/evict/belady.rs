@@ -34,5 +34,5 @@ impl Policy for Belady {
     }
 }
 
-/// [`Future`](crate::graph::Future) has the next uses, so this policy keeps no records.
+/// [`Future`](crate::graph::Future) has the next uses, so `Belady` keeps no records.
 impl ByStep for Belady {}

@@ -47,7 +47,7 @@ pub(crate) struct Candidates {
     /// use. The time is meaningless while the candidate's note is [`UNKNOWN`].
     due: Vec<Cell<f64>>,
     /// Copy of `notes` in which candidates outside [`Tier::Free`] have [`SPARED`]. Most searches
-    /// read only this list.
+    /// read only `open`.
     open: Vec<Cell<f64>>,
     unpinned: u64,
     /// Total bytes of the candidates that can be evicted, because they are not pinned.

@@ -153,7 +153,7 @@ struct Told {
 }
 
 impl WatchedClasses {
-    /// Present cost of the classes around a candidate. Records this cost as the candidate's floor.
+    /// Present cost of the classes around a candidate. Records the cost as the candidate's floor.
     pub fn cost(&mut self, candidate: StorageKey, graph: &Graph) -> f64 {
         let Self { classes, told, stamps } = self;
         let roots = classes.roots_of(graph.sources(candidate).chain(graph.dependents(candidate)));

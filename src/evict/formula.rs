@@ -209,8 +209,8 @@ impl Formula {
     }
 }
 
-/// Exponent 2/3, of the staleness or of the distance to the next use. Ranks with this exponent are
-/// computed without `powf`.
+/// Exponent 2/3, of the staleness or of the distance to the next use. Ranks with the exponent 2/3
+/// are computed without `powf`.
 pub(super) const TWO_THIRDS: f64 = 2.0 / 3.0;
 
 fn power(base: f64, exponent: f64) -> f64 {

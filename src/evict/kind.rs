@@ -89,7 +89,7 @@ pub enum ParsePolicyError {
         "`{0}` is not a policy; choose one of learned, learned:portfolio, learned:search, learned:search:RUNS"
     )]
     Learn(String),
-    /// The policy does not have this parameter, or the value is invalid.
+    /// The policy does not have the parameter, or the parameter's value is invalid.
     #[error("parameter `{parameter}` of `{text}`: {why}")]
     Parameter {
         /// The text that was parsed.
@@ -190,7 +190,7 @@ impl PolicyKind {
     }
 
     /// Scores of the policy; `None` for the policy that never evicts. The policies `coop` and
-    /// `t-control` do not choose only by these scores.
+    /// `t-control` do not choose only by scores.
     ///
     /// ```
     /// use remat::PolicyKind;
@@ -262,7 +262,7 @@ impl PolicyKind {
         }
     }
 
-    /// Whether the policy uses forecasts of known steps.
+    /// Whether the policy uses predictions of later commands, from known steps.
     ///
     /// ```
     /// use remat::PolicyKind;

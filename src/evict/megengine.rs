@@ -49,7 +49,7 @@ impl MegEngine {
     /// MegEngine's factor for each rerun.
     pub const RERUN_FACTOR: f64 = 1.0001;
 
-    /// Builds the policy with these exponents, with or without the tensor's own cost.
+    /// Builds the policy with the given exponents, with or without the tensor's own cost.
     #[must_use]
     pub fn new(exponents: Exponents, own_cost: bool) -> Self {
         let rerun_factor = Self::RERUN_FACTOR;

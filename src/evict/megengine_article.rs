@@ -22,10 +22,10 @@ use slotmap::SecondaryMap;
 /// set, and makes the tensor's node a root.
 ///
 /// The code counts the cost of an op in bytes read and written, and its clock in units of 1e8
-/// bytes, as [`CostModelKind::Bytes`](crate::CostModelKind::Bytes) does. To match these units, the
-/// costs of the engine are multiplied by 1e8, under any cost model. Reruns raise the score, as in
-/// MegEngine 1.4; in later versions of MegEngine they have no effect. [`ArticleConstants`] has all
-/// constants.
+/// bytes, as [`CostModelKind::Bytes`](crate::CostModelKind::Bytes) does. To match MegEngine's
+/// units, the costs of the engine are multiplied by 1e8, under any cost model. Reruns raise the
+/// score, as in MegEngine 1.4; in later versions of MegEngine they have no effect.
+/// [`ArticleConstants`] has all constants.
 ///
 /// # Kept faults
 ///
@@ -40,8 +40,8 @@ use slotmap::SecondaryMap;
 ///   replaced by the cost of the restored tensor. Later joins with that tensor's set also join the
 ///   other members of the old set.
 /// - When a node that is not a root is restored, the nodes that point to it leave the set with it.
-///   The old root still counts the costs of these nodes. Earlier look-ups of roots determine which
-///   nodes point to it.
+///   The old root still counts the costs of the nodes that left. Earlier look-ups of roots
+///   determine which nodes point to it.
 /// - Because of the last two faults, a set may count resident tensors, or count a tensor twice. The
 ///   cost of a set may also fall below 0; the neighbour's own cost is then used in its place.
 /// - Only tensors that the search chose are joined with their neighbours. Tensors evicted by
@@ -60,8 +60,8 @@ use slotmap::SecondaryMap;
 /// The engine decides the cost model, the clock, and which tensors are candidates. Here an input
 /// counts as used when the run that reads it is next. In MegEngine, an input counts as used when it
 /// has been restored for that run. A tensor's cost is the cost of its op at the tensor's first
-/// eviction. If a cost model later changes this cost, the change has no effect. In MegEngine a cost
-/// is written once and never changes.
+/// eviction. Later changes of an op's cost have no effect. In MegEngine a cost is written once and
+/// never changes.
 #[derive(Debug, Default)]
 pub struct MegEngineArticle {
     constants: ArticleConstants,
@@ -140,8 +140,7 @@ impl MegEngineArticle {
             self.add(source, graph);
             self.sets.join(source, key);
         }
-        // `key` is also joined with itself, because this looks up its root, as MegEngine's code
-        // does.
+        // Joining `key` with itself looks up its root, as MegEngine's code does.
         for output in evicted_outputs(key, graph) {
             self.add(output, graph);
             self.sets.join(key, output);

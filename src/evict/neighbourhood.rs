@@ -92,10 +92,9 @@ impl Neighbourhood {
         let mut floor = cost;
         if let Some(down) = self.down.filter(|_| cost <= enough) {
             cost += self.walk.down(candidate, enough - cost, down, graph, |_| {});
-            // A floor must not include weighted costs of dependents. These costs may fall without
-            // an event, when other dependents are evicted or a handle is dropped. Without
-            // dependents in floors, about one choice in a hundred misses the lowest score in random
-            // programs.
+            // A floor must not include weighted costs of dependents, which may fall without an
+            // event: when other dependents are evicted or a handle is dropped. Without dependents
+            // in floors, about one choice in a hundred misses the lowest score in random programs.
             if down == Reach::ALL {
                 floor = cost;
             }
@@ -143,16 +142,17 @@ impl Neighbourhood {
     /// Lowers all floors by the cost of `key`, which is about to be deleted.
     ///
     /// No storage needs `key`, so only neighbourhoods of its direct and indirect sources contain
-    /// it. Finding these neighbourhoods for each storage of a deleted history would take longer
-    /// than searching for new costs. To avoid the search, the cost is subtracted from all floors.
+    /// it. Finding the affected neighbourhoods for each storage of a deleted history would take
+    /// longer than searching for new costs. To avoid the search, the cost is subtracted from all
+    /// floors.
     pub fn will_forget(&mut self, key: StorageKey, graph: &Graph, lowered: &mut Lowered) {
         self.forgotten += graph.own_cost(key);
         if !self.floors.is_empty() {
             lowered.all();
         }
         if graph.dependents(key).next().is_some() {
-            // A storage with dependents is deleted only after it was lost to a failure. In this
-            // rare case, forget all floors.
+            // A storage with dependents is deleted only after it was lost to a failure. Forget all
+            // floors then.
             self.floors.clear();
         }
     }
@@ -234,7 +234,8 @@ impl Walk {
         cost
     }
 
-    /// Marks a path as visited. Returns true if this walk visits the path for the first time.
+    /// Marks a path as visited. Returns true if the current walk visits the path for the first
+    /// time.
     fn meets(&mut self, path: PathKey) -> bool {
         // The slot is the lower half of a key. No two paths of one walk share a slot.
         let slot = path.data().as_ffi() as u32 as usize;

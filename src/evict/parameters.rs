@@ -53,7 +53,7 @@ const OWN_COST: &str = "own-cost";
 
 impl PolicyKind {
     /// Parses the name of a policy followed by parameters, such as `megengine:own-cost`. Returns
-    /// `None` if no policy of this name has parameters.
+    /// `None` if the text does not begin with the name of a policy that has parameters.
     pub(super) fn with_parameters(text: &str) -> Option<Result<Self, ParsePolicyError>> {
         let (name, rest) = text.split_once(':')?;
         let given = Given { text, policy: name, rest };

@@ -17,7 +17,7 @@ pub trait Policy: fmt::Debug + Send {
     /// [`Event`] says when each kind is sent.
     fn on(&mut self, _event: &Event, _view: View<'_>) {}
 
-    /// The part of this policy that uses the known step, if any; see
+    /// The part of the policy that uses the known step, if any; see
     /// [`Evictor::by_step`](super::Evictor::by_step).
     fn by_step(&mut self) -> Option<&mut dyn ByStep> {
         None

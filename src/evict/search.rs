@@ -17,7 +17,7 @@ use std::cell::Cell;
 /// Number of candidates per block of the scan. A multiple of [`LANES`].
 const BLOCK: usize = 32;
 
-/// Scores are computed only up to this multiple of the next lowest score. A larger multiple wastes
+/// Scores are computed only up to `ASK_FOR` times the next lowest score. A larger multiple wastes
 /// work on scores that are not the lowest. With a smaller multiple, two candidates whose scores
 /// rise alternately would be scored many times.
 const ASK_FOR: f64 = 4.0;
@@ -25,7 +25,7 @@ const ASK_FOR: f64 = 4.0;
 /// Number of minima computed in parallel by vector instructions.
 const LANES: usize = 4;
 
-/// Minimum distance to a use. Nearer uses count as having this distance.
+/// Minimum distance to a use. A nearer use counts as having the minimum distance.
 const LEAST_DISTANCE: f64 = 1e-12;
 
 /// Request to a policy for the floor or the score of a candidate.
@@ -120,17 +120,16 @@ impl Search {
         // not computed yet.
         let mut settled = SmallVec::<[usize; 8]>::new();
         let best = loop {
-            // One round: visit the candidates with the lowest score. Compute missing floors of
-            // these candidates. Of the candidates with a floor, choose the one with the highest
-            // `order`.
+            // One round: visit the candidates with the lowest score. Compute their missing floors.
+            // Of the candidates with a floor, choose the one with the highest `order`.
             let lowest = blocks.iter().copied().fold(f64::INFINITY, lower);
             let (mut latest, mut best) = (0, None);
             for (block, least) in blocks.iter_mut().enumerate().filter(|(_, b)| **b <= lowest) {
                 let range = field.range(block);
                 let all = floors[range.clone()].iter().zip(&times[range.clone()]);
                 for (at, (floor, time)) in range.zip(all) {
-                    // `SPARED` is NaN and fails this test. `UNKNOWN` passes, because it is lower
-                    // than any score.
+                    // The comparison is false for `SPARED`, which is NaN, and true for `UNKNOWN`,
+                    // which is lower than any score.
                     if score(floor.get(), time.get()) <= lowest {
                         if floor.get() == UNKNOWN {
                             field.learn(at, self.heard(ask(at, Question::Floor)));

@@ -52,8 +52,8 @@ struct Plans {
 #[derive(Debug, Default)]
 struct Unmade {
     plans: Plans,
-    /// Storage with the value, once the value is made. When it is made, the future uses move to the
-    /// entry of this storage.
+    /// Storage with the value, once the value is made. When the value is made, its future uses move
+    /// to the entry of its storage.
     made: Option<StorageKey>,
     /// Number of tensors of the storage that waiting commands will make.
     names: usize,

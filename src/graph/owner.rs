@@ -19,7 +19,7 @@ impl Owner {
         }
     }
 
-    /// Storage with this number; `None` for scratch.
+    /// Storage with the number `number`; `None` for scratch.
     pub fn storage(number: u64) -> Option<StorageKey> {
         Some(StorageKey::from(KeyData::from_ffi(number))).filter(|key| !key.is_null())
     }

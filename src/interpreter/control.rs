@@ -8,12 +8,13 @@ use std::cell::Cell;
 
 /// Limit on bytes of host values that were sent to the worker and that the worker has not put yet.
 /// A sender that exceeds the limit waits, unless the worker has put all other values. A worker with
-/// a window must not wait for more bytes than this limit before it executes a command. Otherwise
+/// a window must not wait for more bytes than the limit before it executes a command. Otherwise
 /// worker and sender would wait for each other.
 const MOST_IN_FLIGHT: u64 = Window::PUT_BYTES;
 
 thread_local! {
-    /// Address of the [`Control`] of the runtime that this thread works for; 0 for other threads.
+    /// Address of the [`Control`] of the runtime that the current thread works for; 0 if it works
+    /// for none.
     static SERVES: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -23,7 +24,7 @@ pub(crate) struct Control {
     sent: CachePadded<AtomicU64>,
     /// Number of the worker's current command. Commands are executed in the order of sending.
     at: CachePadded<AtomicU64>,
-    /// Number of the last cancelled command. Regenerations for this and all earlier commands are
+    /// Number of the last cancelled command. Regenerations for all commands up to the number are
     /// cancelled.
     cancelled: AtomicU64,
     /// Whether the last handle of the runtime was dropped.
@@ -126,7 +127,7 @@ impl Control {
     }
 
     /// Waits, after a value of `bytes` bytes was sent, until the bytes not yet put by the worker
-    /// are within the limit. Does not wait if all these bytes belong to the sent value.
+    /// are within the limit. Does not wait if all bytes that were not put belong to the sent value.
     ///
     /// # Errors
     /// [`RuntimeError::Stopped`] if the worker has ended, or the error of

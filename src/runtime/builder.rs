@@ -404,8 +404,8 @@ impl Builder {
         self
     }
 
-    /// Fails commands when the total cost of repeated runs exceeds this multiple of the total cost
-    /// of first runs. Default: no limit.
+    /// Fails commands when the total cost of repeated runs exceeds `limit` times the total cost of
+    /// first runs. Default: no limit.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -458,8 +458,8 @@ impl Builder {
     /// makes the step take a twentieth longer.
     ///
     /// On a GPU, the worker waits for the GPU at each check, and checked values are copied to the
-    /// host. A simulated device, as of [`Builder::sim`], has no bits. With this option, starting a
-    /// runtime on a simulated device is an error.
+    /// host. A simulated device, as of [`Builder::sim`], has no bits. Starting a runtime on a
+    /// simulated device with `verify_recomputed` is an error.
     ///
     /// [`Stats::hash_bytes`]: crate::Stats::hash_bytes
     ///
@@ -726,7 +726,7 @@ impl Builder {
     }
 
     /// Sets the steps of the program, from [`Runtime::known_steps`] of an earlier run. A policy
-    /// that looks ahead predicts these steps from the first command on.
+    /// that looks ahead predicts the given steps from the first command on.
     ///
     /// With an empty value ([`KnownSteps::default`]), the policy recognizes steps from the first
     /// command on. If `known_steps` is not called, the policy recognizes steps from the first

@@ -28,7 +28,7 @@ struct Value {
     /// Bytes of the storage.
     bytes: u64,
     storage: u32,
-    /// Number of live tensors with this value.
+    /// Number of live tensors with the value.
     handles: u32,
 }
 

@@ -126,8 +126,7 @@ pub(crate) struct Steps {
     /// Role changes of the last command as pairs of old and new role, to be applied all at once.
     /// `None` as the new role means that storages of the old role lose their role.
     renamed: Vec<(Role, Option<Role>)>,
-    /// Maps the hash of [`context::LENGTH`] consecutive commands to the node of the last of these
-    /// commands.
+    /// Maps the hash of [`context::LENGTH`] consecutive commands to the node of the last command.
     index: FxHashMap<u64, NodeId>,
     context: Context,
     /// Node of the last command.
@@ -423,8 +422,8 @@ impl Steps {
         }
     }
 
-    /// Notes that the last handle of the storage in this role ended, at the last command or after
-    /// it.
+    /// Notes that the last handle of the storage in a role was dropped, at the last command or
+    /// after it.
     pub fn gone(&mut self, role: Role) {
         self.held.remove(&role);
         if let (Some(role), Some(at)) = (self.roles.get_mut(role.index()), self.at) {
@@ -577,8 +576,8 @@ fn push<T>(all: &mut Vec<T>, one: T) {
 struct Likeness {
     /// Maps roles of new outputs to roles of known outputs.
     same: FxHashMap<Role, Role>,
-    /// Whether some input was made before all compared commands. A match requires such an input,
-    /// because commands without inputs from before match too easily.
+    /// Whether some input was made before all compared commands. A match requires an input from
+    /// before, because commands without one match too easily.
     from_before: bool,
 }
 

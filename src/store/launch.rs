@@ -15,7 +15,7 @@ pub(crate) struct Launch<'a, D: Device> {
     pub work: &'a Work<D>,
     /// Op name, layouts of the operands, and flops.
     pub run: Run<'a>,
-    /// Storage of each input. All these storages are resident.
+    /// Storage of each input. All inputs are resident.
     pub sources: &'a [StorageKey],
     /// Inputs that are read from a copy, each as input position and block of the copy.
     pub copies: &'a [(usize, Held)],
@@ -28,7 +28,7 @@ pub(crate) struct Launch<'a, D: Device> {
 
 impl<D: Device> Store<D> {
     /// Runs a kernel or an upload. Does nothing if the script says that the device has already done
-    /// this run.
+    /// the run.
     #[inline(always)]
     pub fn launch(&mut self, launch: Launch<'_, D>) -> Result<Took, Error> {
         let Launch { work, run, sources, copies, blocks, scratch, timed } = launch;

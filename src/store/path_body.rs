@@ -31,7 +31,7 @@ impl<D: Device> Work<D> {
 /// Work of a path, and the layouts of its inputs and outputs.
 pub(crate) struct Body<D: Device> {
     pub work: Work<D>,
-    /// Layouts of the inputs, followed by those of the outputs. All layouts are in one heap
+    /// Layouts of the inputs, followed by the layouts of the outputs. All layouts are in one heap
     /// allocation, because a `Layout` is large.
     pub layouts: Vec<Layout>,
     inputs: usize,

@@ -54,8 +54,8 @@ pub(crate) enum Action {
 pub(crate) type Again = Option<u32>;
 
 impl Action {
-    /// Whether the action was done because memory is short. A script repeats such an action before
-    /// the command that needed the memory.
+    /// Whether the action was done because memory is short. A script repeats an action for lack of
+    /// memory before the command that needed the memory.
     pub const fn is_for_room(&self) -> bool {
         matches!(self, Self::Evict { .. } | Self::Move { .. }) || self.again().is_some()
     }
@@ -68,7 +68,7 @@ impl Action {
         }
     }
 
-    /// Whether a device writes to memory for this action.
+    /// Whether a device writes to memory for the action.
     pub const fn writes(&self) -> bool {
         matches!(self, Self::Run { .. } | Self::Upload { .. } | Self::Copy { .. })
     }
@@ -80,7 +80,7 @@ pub(crate) struct Life {
     pub bytes: u64,
     /// Offset of the first byte.
     pub offset: u64,
-    /// Number of the block before its move to this offset, if it was moved.
+    /// Number that the block had before it was moved to `offset`; `None` if it was not moved.
     pub moved_from: Option<u32>,
     pub lower: usize,
     /// End of the lifetime; `None` if the block is still in use.
@@ -106,7 +106,7 @@ pub(crate) struct Record {
     /// Blocks allocated before the tape began that were used or freed since. Blocks from before the
     /// tape that are neither used nor freed are left out.
     pub before: Vec<Before>,
-    /// Number of each known block; `None` for blocks that are not in this record. A block that has
+    /// Number of each known block; `None` for blocks that are not in the record. A block that has
     /// no entry in `spots` was allocated before the tape began.
     spots: FxHashMap<Block, Option<Spot>>,
     /// Reason why the record cannot be planned.
@@ -140,7 +140,7 @@ impl Record {
     }
 
     /// Number of a block. An unknown block counts as allocated before the tape began, and gets a
-    /// number. Returns `None` if the block is not in this record.
+    /// number. Returns `None` if the block is not in the record.
     fn find(&mut self, held: Held) -> Option<Spot> {
         let before = &mut self.before;
         *self.spots.entry(held.block()).or_insert_with(|| {
@@ -218,7 +218,8 @@ pub(crate) struct Tape {
     /// Whether the current command has begun its own actions. Moves, evictions and repeated runs
     /// only prepare the command, and are not its own actions.
     is_begun: bool,
-    /// Blocks that the current command freed, without those freed by evictions and repeated runs.
+    /// Blocks that the current command freed. Blocks freed by evictions and repeated runs are left
+    /// out.
     ended: Vec<u32>,
 }
 
@@ -234,9 +235,9 @@ impl Tape {
         self.keeps_before && Owner::storage(owner).is_some() && !self.new.contains(&owner)
     }
 
-    /// Number of bytes from the first to the last block used since the tape began. Older blocks
-    /// within this range do not count. Also returns the offset of the first byte; `None` if older
-    /// blocks lie within the range.
+    /// Number of bytes from the first to the last block used since the tape began. The bytes of
+    /// older blocks within the range do not count. Also returns the offset of the first byte;
+    /// `None` if older blocks lie within the range.
     ///
     /// `there` has the byte ranges of the older blocks that are still in use.
     pub fn spread(&self, there: impl Iterator<Item = Range<u64>>) -> (u64, Option<u64>) {

@@ -26,7 +26,7 @@ pub enum LoadProblem {
     /// The op is unknown, or its attributes are not valid for the op.
     #[error(transparent)]
     Op(#[from] LoadOpError),
-    /// The op does not take inputs of these layouts.
+    /// The op does not take inputs of the recorded layouts.
     #[error(transparent)]
     Inputs(#[from] OpError),
     /// The outputs of the op differ from the recorded outputs.

@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_little_that_unpacks_to_a_lot_is_an_error() {
-        // A gzip member that unpacks to a mebibyte of newlines. The file is this member, repeated.
+        // A gzip member that unpacks to a mebibyte of newlines. The test file repeats the member.
         let nothing = packed(&vec![b'\n'; 1 << 20]);
         for (times, is_read) in [(1, true), (64, true), (65, false), (4096, false)] {
             let found = length(&nothing.repeat(times));

@@ -123,8 +123,8 @@ impl WholeFile {
         Ok(())
     }
 
-    /// Removes all unfinished files of this program. A program must call `remove_unfinished` if it
-    /// ends without dropping its files.
+    /// Removes all files that the program has not finished. A program must call `remove_unfinished`
+    /// if it ends without dropping its files.
     pub fn remove_unfinished() {
         let unfinished = lock(&UNFINISHED);
         for partial in &*unfinished {
@@ -137,7 +137,7 @@ impl WholeFile {
     }
 }
 
-/// Paths of all partial files that this program is writing.
+/// Paths of all partial files that the program is writing.
 static UNFINISHED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 fn forget(partial: &Path) {
@@ -242,7 +242,7 @@ fn unusual(_: FileType) -> &'static str {
     "not a regular file"
 }
 
-/// Makes the new name survive a loss of power, if the file system supports this.
+/// Makes the new name survive a loss of power, on file systems that can.
 #[cfg(unix)]
 fn sync_folder(path: &Path) {
     if let Some(folder) = path.parent().and_then(|folder| File::open(folder).ok()) {

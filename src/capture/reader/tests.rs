@@ -137,8 +137,8 @@ fn several_updates_at_once_are_one_op() {
     let mut program = RecordedProgram::default();
     let weights = [40, 50].map(|size| program.put(RecordedValue::constant(size)).unwrap());
     let gradients = [40, 50].map(|size| program.put(RecordedValue::new(size, 1.0)).unwrap());
-    // A view shares the bytes of the second parameter, so the update of this parameter makes a new
-    // buffer.
+    // A view shares the bytes of the second parameter, so the update of the second parameter makes
+    // a new buffer.
     let looks = Outputs::view(0, bytes(50));
     program.apply(RecordedOp::new("look", 0.0), &[weights[1]], looks).unwrap();
     let begin = program.commands().len();

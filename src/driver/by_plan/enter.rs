@@ -11,8 +11,8 @@ use crate::store::{Action, Operand, Spot};
 use remat_memory::Held;
 
 impl<D: Device> Planning<D> {
-    /// Begins to run turns by plan, with a turn of this kind. Returns false if the kind has no plan
-    /// for the current live tensors, or if the plan's block does not fit in memory.
+    /// Begins to run turns by plan, with a turn of kind `kind`. Returns false if the kind has no
+    /// plan for the current live tensors, or if the plan's block does not fit in memory.
     pub(super) fn enter(
         &mut self,
         engine: &mut Engine<D>,
@@ -80,7 +80,7 @@ pub(super) struct There<'a, D: Device> {
 }
 
 impl<D: Device> There<'_, D> {
-    /// The blocks of the storages whose tensors have these slots.
+    /// The blocks of the storages whose tensors have the given slots.
     fn held(&self, slots: &[u32]) -> Option<Vec<Held>> {
         let held = |&slot| self.engine.graph().held(self.slots.storage(slot)?);
         slots.iter().map(held).collect()

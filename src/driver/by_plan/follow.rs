@@ -36,8 +36,8 @@ impl<D: Device> Planning<D> {
         command: &Command<D::Op, D::Host>,
     ) -> Next<D> {
         let left = if self.replay.is_some() && !beside.books.engine.owes_no_word() {
-            // The plan is left, because the engine may have to report an earlier failure with this
-            // command.
+            // Leave the plan, because the engine may have to report an earlier failure with the
+            // current command.
             self.leave(beside, None)
         } else if !self.is_by_plan(beside, command) {
             None
@@ -67,8 +67,7 @@ impl<D: Device> Planning<D> {
         }
     }
 
-    /// Whether this command runs by plan. If the command begins a turn, enters the plan of that
-    /// turn.
+    /// Whether a command runs by plan. If the command begins a turn, enters the plan of that turn.
     #[inline]
     fn is_by_plan(
         &mut self,
@@ -90,7 +89,7 @@ impl<D: Device> Planning<D> {
         }
     }
 
-    /// Chooses the plan of the turn that this command begins, after a turn by plan. If no plan
+    /// Chooses the plan of the turn that a command begins, after a turn by plan. If no plan
     /// matches, leaves plans and returns false.
     fn goes_on_by_plan(
         &mut self,
@@ -194,9 +193,9 @@ impl<D: Device> Planning<D> {
         None
     }
 
-    /// Chooses the plan of a turn that begins with this command. Tries the predicted kind first,
-    /// then other kinds. Returns false if no planned kind is predicted, or if no plan matches both
-    /// the command and the live tensors.
+    /// Chooses the plan of a turn that begins with `command`. Tries the predicted kind first, then
+    /// other kinds. Returns false if no planned kind is predicted, or if no plan matches both the
+    /// command and the live tensors.
     fn choose(&mut self, command: &Command<D::Op, D::Host>, engine: &Engine<D>) -> bool {
         let Self { replay: Some(replay), kinds, numbers, .. } = self else { return false };
         let Some(expected) = kinds.next_planned() else { return false };

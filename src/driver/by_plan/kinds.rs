@@ -17,9 +17,9 @@ pub(super) struct Kind {
     /// A plan that is being made on another thread. The driver takes the plan at the end of the
     /// turn that runs while the plan is made.
     pub preparing: Option<Preparing>,
-    /// Number of turns of this kind.
+    /// Number of turns of the kind so far.
     times: u32,
-    /// Rest after planning failed: a number of turns of this kind in which the kind is not planned.
+    /// Rest after planning failed: a number of turns of the kind in which the kind is not planned.
     rest: Rest<4, { 1 << 12 }>,
     /// Number of consecutive turns whose plan could not be entered.
     misses: u32,
@@ -116,7 +116,7 @@ impl Kinds {
         &mut self.all[kind]
     }
 
-    /// Notes the end of a turn of this kind.
+    /// Notes the end of a turn of kind `kind`.
     pub fn came(&mut self, kind: usize) {
         let of = &mut self.all[kind];
         of.times = of.times.saturating_add(1);
@@ -185,7 +185,7 @@ impl Kinds {
     /// The most likely kind of the next turn; `None` if no known kind is likely.
     ///
     /// Finds the earlier turn whose preceding turns match the latest turns over the longest
-    /// stretch; on a tie, the latest such turn. The prediction is the kind of the found turn. If no
+    /// stretch; on a tie, the latest of them. The prediction is the kind of the found turn. If no
     /// turn is found, the prediction is the latest known kind. Example: after turns of the kinds `A
     /// B C A B`, the prediction is `C`.
     pub fn next(&self) -> Option<usize> {

@@ -77,7 +77,7 @@ impl<D: Device> Planning<D> {
     ) -> Option<Preparing> {
         let Taken { tape, ends, before, began, plentiful: roots, short: short_roots, turned } =
             taken;
-        // The live tensors after the turn must equal those before it.
+        // The live tensors after the turn must equal the live tensors before it.
         self.boundary_of(beside.books).filter(|after| *after == before)?;
         let slots = &self.numbers.slots;
         let drawn = |record: &Record, roots: &[Option<Root>]| {

@@ -40,8 +40,8 @@ impl Expected {
 ///
 /// Between two turns, each live tensor has a slot. An update or a replacement takes over the slot
 /// of its target. All other live tensors made in a turn get the lowest free slots, in the order in
-/// which the tensors were made. By these rules, a value that a loop carries from turn to turn keeps
-/// its slot, even if turns of other kinds come in between.
+/// which the tensors were made. A value that a loop carries from turn to turn thus keeps its slot,
+/// even if turns of other kinds come in between.
 #[derive(Debug, Default)]
 pub(super) struct Numbering {
     this: Vec<TensorId>,

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 pub(super) type Positions = SmallVec<[u32; 4]>;
 
 /// The wanted storages, and all storages needed to recompute them, back to resident storages. A
-/// closure also has the runs that restore these resident storages, up to a limit, in case the
+/// closure also has the runs that restore its resident storages, up to a limit, in case the
 /// schedule evicts them.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Closure {
@@ -92,8 +92,8 @@ impl<D: Device> Engine<D> {
         closure
     }
 
-    /// Adds the paths that make these storages, and the paths that make missing inputs of the added
-    /// paths.
+    /// Adds the paths that make the given storages, and the paths that make missing inputs of the
+    /// added paths.
     fn add_producers(
         &self,
         closure: &mut Closure,

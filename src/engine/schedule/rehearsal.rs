@@ -19,7 +19,8 @@ use std::collections::BTreeSet;
 /// Time of need of a storage that is no longer needed.
 const NEVER: u32 = u32::MAX;
 
-/// Number of storages that are compared for an eviction, among those needed last.
+/// Number of storages that are compared for an eviction: the storages whose next need is farthest
+/// away.
 const COMPARED: usize = 32;
 
 /// Number of evicted storages visited to estimate the cost of recomputing one storage.

@@ -27,9 +27,9 @@ impl Learn {
 
     /// Limit on a search for one budget, in turns of the step.
     ///
-    /// If a turn without recomputation has `n` ops, the search simulates at most `n` times this
-    /// number of ops. If most of the simulated work is recomputation, the limit ends a search
-    /// before all its runs are done.
+    /// If a turn without recomputation has `n` ops, the search simulates at most `n * turns()` ops.
+    /// If most of the simulated work is recomputation, the limit ends a search before all its runs
+    /// are done.
     #[must_use]
     pub const fn turns(self) -> u64 {
         match self {
@@ -86,7 +86,7 @@ pub enum Clock {
         slack: f64,
     },
     /// No measure: the time since the last use stands for the distance to the next use, as without
-    /// a known step. For some programs, this measure is the best.
+    /// a known step. For some programs, `Age` is the best clock.
     Age,
     /// No measure: the step runs with the evictions of [`Formula::DTR`].
     Dtr,
@@ -102,7 +102,7 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// Clocks that do not measure the distance to a use. With such a clock, a policy that does not
+    /// Clocks that do not measure the distance to a use. With each of them, a policy that does not
     /// use the known step chooses evictions.
     pub const UNKNOWING: [Self; 3] = [Self::Age, Self::Dtr, Self::DtrEq];
 
@@ -127,7 +127,7 @@ pub struct Forecast {
     /// [`StepFuture::key`] of the step.
     pub step: u64,
     /// Budget in bytes for which the forecast was found. In a larger budget, the step succeeds too,
-    /// if it is limited to this number of bytes.
+    /// if it is limited to `budget` bytes.
     pub budget: u64,
     /// Measure of the distance to a use.
     pub clock: Clock,

@@ -32,8 +32,8 @@ pub(super) struct Known {
     /// factor `Setting::shared`.
     up: Vec<(StorageKey, bool)>,
     lowered: Lowered,
-    /// Storages used by the command at position `at`. After the command, scores of these storages
-    /// may be lower, so they are computed again.
+    /// Storages used by the command at position `at`. After the command, scores of the used
+    /// storages may be lower, so they are computed again.
     used: Vec<StorageKey>,
     /// Storages restored for the command at position `at`.
     returned: Vec<StorageKey>,
@@ -44,7 +44,7 @@ pub(super) struct Known {
 
 /// Marks on paths whose costs were counted.
 ///
-/// With these marks, walks up need no clearing, and walks down end at costs that no score counted.
+/// With marks, walks up need no clearing, and walks down end at costs that no score counted.
 #[derive(Debug, Default)]
 struct Marks {
     /// Number of the last score that counted a path's cost, for each path's slot. 0 if all scores

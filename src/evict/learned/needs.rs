@@ -89,7 +89,7 @@ impl Needs {
         while let Some(key) = stack.pop() {
             for source in graph.sources(key) {
                 // A need that is not cached needs no update: when next read, it is computed with
-                // this eviction included.
+                // the new eviction included.
                 if self.known(source, at).is_some_and(|known| known > need) {
                     self.below.insert(source, need);
                     if graph.is_evicted(source) {
@@ -110,7 +110,7 @@ impl Needs {
     }
 
     /// Forgets all needs that may come from the use of a removed storage, and calls `lowered` for
-    /// each storage with such a need. `own` is the next use of `key` itself.
+    /// each storage whose need is forgotten. `own` is the next use of `key` itself.
     pub fn will_forget(
         &mut self,
         key: StorageKey,

@@ -24,7 +24,7 @@ pub(super) struct Sets {
 }
 
 impl Sets {
-    /// Makes a set of only `key` with this cost, unless `key` already has a node.
+    /// Makes a set of only `key` with the cost `cost()`, unless `key` already has a node.
     pub fn add(&mut self, key: StorageKey, cost: impl FnOnce() -> f64) {
         self.members.entry(key).or_insert_with(|| {
             let cost = cost();

@@ -47,9 +47,9 @@ impl Branch {
         self.runs.push((node, times));
     }
 
-    /// Prepares for another run of the program: the successor that came first in this run will be
-    /// predicted first. The program may have ended within the last run, so the count of the last
-    /// run is not used for predictions.
+    /// Prepares for another run of the program: the successor that came first in the current run
+    /// will be predicted first. The program may have ended within the last run, so the count of the
+    /// last run is not used for predictions.
     pub fn begin_again(&mut self) {
         let first = self.runs[0].0;
         match self.runs.last_mut() {

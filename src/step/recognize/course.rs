@@ -239,8 +239,9 @@ impl Steps {
     /// because it makes them leaves. The mark also counts as reading the values from which the
     /// inheriting values would be restored.
     ///
-    /// Without these reads, held gradients would be evicted first, because no command reads them.
-    /// New parameters that are then evicted could be restored only by the whole backward pass.
+    /// If the mark did not count as reading them, held gradients would be evicted first, because no
+    /// command reads them. New parameters that are then evicted could be restored only by the whole
+    /// backward pass.
     fn inherit(
         &self,
         node: NodeId,
@@ -256,7 +257,7 @@ impl Steps {
         for (role, value) in inherited {
             builder.read(value);
             let values = values.entry(role).or_default();
-            // The last handle of the old value ends at this mark, unless it is known to end at
+            // The last handle of the old value ends at the mark, unless it is known to end at
             // another command.
             if let (Some(old), NOWHERE) = (values.now(), self.roles[role.index()].1) {
                 builder.gone(old);

@@ -8,7 +8,7 @@
 //!
 //! Two turns that differ only in the roles of carried values share their nodes. A value carried
 //! into the later turn is the *heir* of the value carried into the earlier turn. Each time that the
-//! mark before such a turn comes, the heir takes over the role of the earlier value.
+//! mark before the later turn comes, the heir takes over the role of the earlier value.
 
 use super::{MARK, NOWHERE, NodeId, Role, Steps};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -33,8 +33,8 @@ pub(super) struct Turns {
     nodes: Vec<NodeId>,
     /// The mark before the turn; `None` if the turn is not compared.
     after: Option<NodeId>,
-    /// Index of the first node that was made in the turn; `first_role` is the index of the first
-    /// such role.
+    /// Index of the first node that was made in the turn. `first_role` is the index of the first
+    /// role that was made in the turn.
     first_node: usize,
     first_role: usize,
     /// Nodes of the last turn of each kind, the latest turn last. All nodes in `past` were made
@@ -78,13 +78,13 @@ impl Turns {
 /// Pairs of corresponding roles in a turn and an earlier turn.
 #[derive(Debug, Default)]
 struct Twins {
-    /// Maps from roles of the earlier turn to roles of this turn, and the reverse.
+    /// Map from roles of the earlier turn to roles of the later turn. `then` is the reverse map.
     now: FxHashMap<Role, Role>,
     then: FxHashMap<Role, Role>,
     /// Values that were carried into both turns in different roles.
     heirs: Vec<Heir>,
-    /// Positions of commands that were matched to the wrong node, because their inputs equal those
-    /// of another command of the earlier turn.
+    /// Positions of commands that were matched to the wrong node, because their inputs equal the
+    /// inputs of another command of the earlier turn.
     mistaken: Vec<usize>,
 }
 
@@ -171,7 +171,7 @@ impl Steps {
         if !twins.mistaken.is_empty() && !turn.iter().any(|&node| self.turns.is_new_node(node)) {
             return None;
         }
-        // A role that a value already inherits at this mark must stay with that value.
+        // A role that a value already inherits at the mark must stay with the value.
         let keeps = |role: Role| self.heirs(mark).iter().any(|known| known.inherits == role);
         (!twins.heirs.iter().any(|heir| keeps(heir.plays))).then_some(twins)
     }
@@ -201,8 +201,8 @@ impl Steps {
         for (_, gone) in &mut self.roles {
             *gone = node(*gone).unwrap_or(NOWHERE);
         }
-        // The handles of the earlier turn's values now count as ended at the commands that ended
-        // the handles of this turn's values.
+        // From now on, handles of the earlier turn's values count as ended at the commands that
+        // ended the handles of the later turn's values.
         let ends: Vec<_> =
             twins.now.iter().map(|(then, now)| (*then, self.roles[now.index()].1)).collect();
         ends.into_iter().for_each(|(role, gone)| self.roles[role.index()].1 = gone);
@@ -220,7 +220,7 @@ impl Steps {
         self.renamed.extend(new.map(|new| (new, role(new))));
         self.renamed.extend(twins.heirs.iter().map(|heir| (heir.plays, Some(heir.inherits))));
         // Correct the roles of commands that matched a wrong node, and the branches before and
-        // after these commands.
+        // after each of them.
         for &at in &twins.mistaken {
             let (taken_for, is) = (turn[at], past[at]);
             let made: Vec<_> = self.values_of(taken_for).zip(self.values_of(is)).collect();
