@@ -269,7 +269,7 @@ impl<D: Device> Engine<D> {
         &self.store.device
     }
 
-    /// Cost, flops and workspace of the last new op. All zero after a view.
+    /// Cost, flops and workspace of the last new op; all zero if the last new op was a view.
     #[must_use]
     pub const fn last_run(&self) -> LastRun {
         self.last_run

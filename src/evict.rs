@@ -102,8 +102,8 @@ pub trait Evictor: fmt::Debug + Send {
         true
     }
 
-    /// Kinds of events to receive. Each kind left out saves time. An evictor must always return the
-    /// same kinds.
+    /// Kinds of events to receive. Receiving fewer kinds saves time. An evictor must always return
+    /// the same kinds.
     fn hears(&self) -> Hears {
         Hears::ALL
     }
@@ -150,12 +150,12 @@ pub struct Want {
 /// Urgency of an eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// Evict only from [`Tier::Free`]. Used when memory is above the eviction threshold, or when
-    /// blocks could be moved instead.
+    /// Evict only from [`Tier::Free`]. The engine wishes for an eviction when memory is above the
+    /// eviction threshold, or when it could move blocks instead.
     Wish,
-    /// Evict from any tier up to [`Tier::Awaited`]. Used when an allocation does not fit. Because
-    /// all tiers are used, `min_evict_bytes` never makes a feasible program fail. Nor does a
-    /// regeneration that awaits all other candidates.
+    /// Evict from any tier up to [`Tier::Awaited`]. The engine needs an eviction when an allocation
+    /// does not fit. Because all tiers are used, `min_evict_bytes` never makes a feasible program
+    /// fail. Nor does a regeneration that awaits all other candidates.
     Must,
 }
 

@@ -104,8 +104,8 @@ pub struct Storage {
     pub recomputed: u32,
     /// Number of the step that made the storage.
     pub born: u64,
-    /// Number of the oldest step that the storage's history reaches through unheld storages. Valid
-    /// only while no handle holds the storage.
+    /// Number of the oldest step that the storage's history reaches through unheld storages. The
+    /// number is valid only while no handle holds the storage.
     pub(crate) oldest: u64,
     /// Name in reports: set by the user, or copied from the op when the storage is cut from its
     /// path.

@@ -117,7 +117,7 @@ struct StepPlan {
     unheld_stays: Vec<bool>,
     took: Totals,
     /// Maps each action whose outputs are evicted or made again to its index among the first runs.
-    /// Empty unless recomputed values are verified.
+    /// The map is empty unless recomputed values are verified.
     verified: FxHashMap<usize, u32>,
     /// Places of all operands, valid for the address at which the plan's block was last allocated.
     laid: Option<Laid>,
@@ -243,7 +243,7 @@ impl<D: Device> Planning<D> {
     }
 
     /// Returns whether turns are still hashed instead of compared. Hashing ends when a hash
-    /// repeats. Called at the end of a turn after a rest.
+    /// repeats. The method is called at the end of each turn after a rest.
     fn only_glances(&mut self) -> bool {
         let Some(glance) = &mut self.glance else { return false };
         match glance.turn_ends() {

@@ -80,7 +80,8 @@ pub(super) struct Learning {
     given: usize,
     /// Knowledge of steps, by step key and budget in bytes.
     kinds: FxHashMap<(u64, u64), StepKind>,
-    /// Whether the search for forecasts was completed before the run. Stored for the recording.
+    /// Whether the search for forecasts was completed before the run. The flag is stored for the
+    /// recording.
     pub searched: bool,
 }
 

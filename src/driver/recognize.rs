@@ -102,7 +102,7 @@ impl Recognizer {
         Some(self.known.as_ref()?.value(role, position))
     }
 
-    /// All storages with a role, and the role of each.
+    /// All storages that have a role, each with its role.
     fn playing(&self) -> impl Iterator<Item = (StorageKey, Role)> {
         let players = self.players.iter().flatten();
         players.filter_map(|&storage| Some((storage, *self.roles.get(storage)?)))

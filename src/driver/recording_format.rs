@@ -49,8 +49,8 @@ pub enum Entry {
         /// Bytes in use after the entry.
         #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
         used: Option<u64>,
-        /// Highest number of bytes in use until now, workspaces included. Given only at the end of
-        /// a step.
+        /// Highest number of bytes in use until now, workspaces included. `None` for an entry other
+        /// than the end of a step.
         #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
         peak: Option<u64>,
     },

@@ -11,8 +11,8 @@
 use super::rest::Rest;
 use remat_rng::mix;
 
-/// Limit on [`Trust::lost`], the recomputation that foreseen turns have in excess of guessed turns.
-/// The unit is the work of a turn.
+/// Limit on [`Trust::lost`], the recomputation that foreseen turns have in excess of guessed turns,
+/// as a multiple of the work of a turn.
 const MOST_LOST: f64 = 0.1;
 /// Limit on the recomputation that a single turn has in excess of guessed turns, as a share of its
 /// work. Beyond the limit, the evictor gets no more predictions in the turn.

@@ -112,8 +112,8 @@ impl<D: Device> Engine<D> {
         self.keeps_unheld
     }
 
-    /// Whether the evictor wants storage `key` to stay resident. Called for a storage that has no
-    /// handle, or that was restored only to recompute other storages.
+    /// Whether the evictor wants storage `key` to stay resident. The engine asks for a storage that
+    /// has no handle, or that was restored only to recompute other storages.
     pub(super) fn evictor_keeps(&mut self, key: StorageKey) -> bool {
         self.keeps_unheld
             && self

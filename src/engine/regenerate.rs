@@ -70,8 +70,8 @@ const MANY_REPEATS: usize = 16;
 /// have a cost of 0, so a limit on costs alone would not bound their number.
 const RUNS_PER_COST: f64 = 100.0;
 
-/// State of the regeneration (*cascade*) of one command's inputs. Empty between commands, and kept
-/// only so that its allocations are reused.
+/// State of the regeneration (*cascade*) of one command's inputs. The state is empty between
+/// commands, and kept only so that its allocations are reused.
 #[derive(Default)]
 pub(super) struct Cascade {
     frames: Vec<Frame>,

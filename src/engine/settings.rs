@@ -47,7 +47,8 @@ pub struct Settings {
     /// multiple of the cost of running each needed path once. A regeneration beyond the limit has
     /// so little memory that it recomputes some values again and again.
     pub regeneration_limit: f64,
-    /// Rule that decides which part of a hole a new block takes. Used if the device has an arena.
+    /// Rule that decides which part of a hole a new block takes. The rule has an effect only on a
+    /// device with an arena.
     pub split_rule: SplitRule,
     /// Whether to allocate the device's memory region by region as it is needed, each region twice
     /// as large as the last. The engine evicts only once all memory is allocated. If the device has

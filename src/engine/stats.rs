@@ -97,9 +97,9 @@ pub struct Stats {
     /// values that stay between steps do not count. If the step evicted storages, it would have
     /// needed a longer range without evictions.
     pub unplanned_bytes: u64,
-    /// Seconds of all steps by plan, each measured from its first command to its mark. Includes the
-    /// time that the worker waits for its caller or the device. Excludes the time of the caller
-    /// between steps.
+    /// Seconds of all steps by plan, each measured from its first command to its mark. The time
+    /// includes waiting for the caller or the device within a step. It excludes the time of the
+    /// caller between steps.
     pub planned_seconds: f64,
     /// Estimated seconds that the steps by plan would have taken without a plan. The estimate for a
     /// kind of step is the shortest time among its latest runs without a plan, of which at most 8

@@ -303,8 +303,8 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// Keeps an error about other bits for the user, if it is the first error of its path. Called
-    /// where the command can do without the value, and therefore does not fail itself.
+    /// Keeps an error about other bits for the user, if it is the first error of its path. For
+    /// callers whose command can do without the value, and therefore does not fail itself.
     pub(super) fn keep_other_bits(&mut self, error: &Error) {
         if self.verify.as_ref().is_some_and(|verify| verify.found == Some(error.key())) {
             self.keep_failure(error);
@@ -335,8 +335,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Keeps prints of the outputs of a first run in a step by plan. Called for outputs that the
-    /// plan evicts or makes again.
+    /// Keeps prints of the outputs of a first run in a step by plan. Only outputs that the plan
+    /// evicts or makes again get a print.
     #[cold]
     pub(crate) fn keep_planned(&mut self, first: u32, outputs: &[Place]) {
         for (output, &place) in outputs.iter().enumerate() {

@@ -21,8 +21,8 @@ pub struct ByScore {
     sampling: Option<SplitMix64>,
     score_evaluations: u64,
     /// Whether the notes of all candidates must be reset. A note is a number that the store keeps
-    /// for the evictor. `ByScore` uses notes as floors: lower bounds of scores. True at first,
-    /// because another evictor may have left notes with another meaning.
+    /// for the evictor. `ByScore` uses notes as floors: lower bounds of scores. The flag is true at
+    /// first, because an earlier evictor may have left notes with another meaning.
     all_lowered: bool,
     search: Search,
     /// Buffer for notes, used when a search includes more than the first tier.

@@ -14,9 +14,10 @@ pub enum Tier {
     Small,
     /// Inputs of a waiting run of the current regeneration.
     Awaited,
-    /// Storages of 0 bytes, whose eviction would free no memory. Never evicted.
+    /// Storages of 0 bytes, whose eviction would free no memory. No storage in this tier is ever
+    /// evicted.
     Worthless,
-    /// Pinned storages. Never evicted.
+    /// Pinned storages. No storage in this tier is ever evicted.
     Pinned,
 }
 

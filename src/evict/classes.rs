@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 struct Class {
     /// Sum of the costs of all members, up to rounding.
     cost: f64,
-    /// Number of nodes that were joined, for union by size. Never falls.
+    /// Number of nodes that were joined, for union by size. The number never falls.
     size: u32,
     /// Candidates whose floor (lower bound of the cost around the candidate) must fall when `cost`
     /// falls.

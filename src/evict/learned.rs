@@ -85,8 +85,8 @@ use std::sync::Arc;
 pub struct Learned {
     /// Scores in the current step; `None` if the step is not known.
     known: Option<Known>,
-    /// Scores that do not use a known step. They are used if no step is known, or if the forecast
-    /// names a policy that does not use the step.
+    /// Scores that do not use a known step. The guess scores candidates if no step is known, or if
+    /// the forecast names a policy that does not use the step.
     guess: Guess,
 }
 

@@ -23,8 +23,8 @@ pub trait Policy: fmt::Debug + Send {
         None
     }
 
-    /// Kinds of events to receive. Each kind left out saves time. Must always return the same
-    /// kinds.
+    /// Kinds of events to receive. Receiving fewer kinds saves time. A policy must always return
+    /// the same kinds.
     fn hears(&self) -> Hears {
         Hears::ALL
     }
@@ -46,8 +46,8 @@ pub trait Floors {
     /// How scores change with time. The result may change only in [`ByStep::foresee`].
     fn aging(&self) -> Aging;
 
-    /// Lower bound of the score of `candidate`, cheaper to compute than the score. Called for new
-    /// candidates, and for candidates that [`Floors::lowered`] lists.
+    /// Lower bound of the score of `candidate`, cheaper to compute than the score. The search asks
+    /// for floors of new candidates, and of candidates that [`Floors::lowered`] lists.
     fn floor(&mut self, candidate: StorageKey, view: View<'_>) -> f64;
 
     /// Score of `candidate`. If the score is above `enough`, may return any number `x` with `enough
@@ -92,7 +92,8 @@ pub enum Aging {
     /// does not change.
     Staleness,
     /// Scores are divided by the distance from [`Floors::now`] to [`Floors::due`], which is finite.
-    /// Before the division, a score does not change. No use comes later than it was due.
+    /// Before the division, a score does not change. A candidate is always used at its due time or
+    /// earlier.
     Distance,
 }
 

@@ -244,8 +244,8 @@ impl Future {
     }
 
     /// Future uses of a root. `None` if the storage was removed: after an earlier failure, the
-    /// command's handle names another storage. No future use is noted for that storage, which the
-    /// engine finds when the command runs.
+    /// command's handle names another storage. Future uses of the other storage are not noted; the
+    /// engine finds it when the command runs.
     fn plans(&mut self, root: Root) -> Option<&mut Plans> {
         match self.resolve(root) {
             Root::Made(storage) => Some(self.of_made.entry(storage)?.or_default()),

@@ -198,8 +198,8 @@ impl StepFutureBuilder {
         ordinal
     }
 
-    /// Adds a value of `bytes` bytes that was made before the step. Must be called before the first
-    /// command is added.
+    /// Adds a value of `bytes` bytes that was made before the step. All values from before the step
+    /// must be added before the first command.
     pub fn carry(&mut self, bytes: u64) -> u32 {
         debug_assert!(self.is_new());
         self.future.carried += 1;

@@ -8,8 +8,8 @@ use crate::graph::{Owner, PathKey, StorageKey};
 use remat_memory::Held;
 use std::collections::VecDeque;
 
-/// Actions that the device has already done, which a store repeats only in its tables. Each block
-/// is allocated at its old address.
+/// Actions that the device has already done, which a store repeats only in its tables. The store
+/// gives each block the address that it has on the device.
 #[derive(Debug, Default)]
 pub(crate) struct Script {
     /// Numbers of the blocks to allocate, in order.
@@ -19,7 +19,7 @@ pub(crate) struct Script {
     /// Storage in each block, by block number. The list is empty if the plan has no evictions,
     /// moves or repeated runs.
     pub owners: Vec<Option<StorageKey>>,
-    /// Path of each first run, in order. Empty if `owners` is empty.
+    /// Path of each first run, in order. The list is empty if `owners` is empty.
     pub firsts: Vec<Option<PathKey>>,
     /// Whether each evictable storage that lost its last handle stayed resident, in the order in
     /// which storages lost their last handle. Storages past the end of the list are evicted.

@@ -201,10 +201,11 @@ pub(crate) struct Tape {
     /// Freed blocks that were allocated before the tape began, each with its owner and its range of
     /// bytes.
     pub went: FxHashMap<Block, (u64, Range<u64>)>,
-    /// Owners of blocks allocated since the tape began. Empty unless `keeps_before` is set.
+    /// Owners of blocks allocated since the tape began. The list is empty unless `keeps_before` is
+    /// set.
     new: FxHashSet<u64>,
     /// Freed blocks that were allocated before the tape began. While memory suffices, the bytes of
-    /// kept blocks are not allocated again. Empty unless `keeps_before` is set.
+    /// kept blocks are not allocated again. The list is empty unless `keeps_before` is set.
     pub kept: Vec<Held>,
     keeps_before: bool,
     /// Blocks in `plentiful` whose storages are evicted but still held, by owner.

@@ -92,7 +92,7 @@ impl<D: Device> Planning<D> {
         Some(Left { kind: replay.kind, taken: replay.taken, script, marks: replay.marks, for_room })
     }
 
-    /// Notes the actions that made room in memory before a command of the left turn.
+    /// Notes the actions that freed memory before a command of the turn whose plan was left.
     pub(in crate::driver) fn redo_for_room(
         &self,
         left: &Left<D>,
@@ -104,8 +104,8 @@ impl<D: Device> Planning<D> {
         }
     }
 
-    /// Ends the second execution of a left turn, after all its commands. The second execution began
-    /// at `start`.
+    /// Ends the second execution of a turn whose plan was left, after all the turn's commands. The
+    /// second execution began at `start`.
     pub(in crate::driver) fn is_redone(
         &mut self,
         left: &Left<D>,

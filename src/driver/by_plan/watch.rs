@@ -40,7 +40,7 @@ pub(super) struct Watched {
 const MOST_STRANGE: u32 = 5;
 
 impl<D: Device> Planning<D> {
-    /// Compares a command with the known kinds of turns. Called before the execution of a command
+    /// Compares a command with the known kinds of turns. The method is called before each command
     /// that does not run by plan.
     pub(super) fn watch(&mut self, beside: &mut Beside<'_, D>, command: &Command<D::Op, D::Host>) {
         self.hear(command, beside.books.engine.next_on_tape());

@@ -1,5 +1,5 @@
-//! Scores that do not use a known step. They are used if no step is known, or if a forecast names a
-//! policy that does not use the step.
+//! Scores that do not use a known step. A guess scores candidates if no step is known, or if a
+//! forecast names a policy that does not use the step.
 
 use crate::event::{Cause, Event};
 use crate::evict::{Aging, Floors, Formula, Lowered, Policy, Ranking, View};

@@ -28,8 +28,8 @@ pub(super) struct Known {
     foresight: Arc<Foresight>,
     marks: Marks,
     needs: Needs,
-    /// Evicted ancestors still to be visited. Each has a flag: whether its cost counts with the
-    /// factor `Setting::shared`.
+    /// Evicted ancestors still to be visited. Each ancestor has a flag: whether its cost counts
+    /// with the factor `Setting::shared`.
     up: Vec<(StorageKey, bool)>,
     lowered: Lowered,
     /// Storages used by the command at position `at`. After the command, scores of the used
@@ -127,7 +127,7 @@ impl Known {
                 let own = |key| place.need(key);
                 self.needs.did_evict(storage, place.at, view.graph, own);
             }
-            // No storage needs the forgotten storage any more.
+            // Forget the needs that come from uses of a storage that is about to be deleted.
             Event::WillForget { storage } => {
                 let place = Place::of(view);
                 let lowered = &mut self.lowered;

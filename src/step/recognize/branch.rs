@@ -71,7 +71,7 @@ impl Branch {
             known.into_iter().for_each(|known| self.took(known));
         }
         if self.runs.len() == 1 {
-            // Only one successor is left.
+            // Only one successor is left, but a branch needs two runs: repeat its run.
             self.runs.push(self.runs[0]);
         }
     }
@@ -91,7 +91,7 @@ impl Branch {
         }
         match runs[..] {
             [] => None,
-            // Only one successor is left.
+            // Only one successor is left, but a branch needs two runs: repeat its run.
             [only] => Some(Self { runs: smallvec![only, only] }),
             _ => Some(Self { runs }),
         }

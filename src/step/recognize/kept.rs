@@ -19,7 +19,7 @@ pub struct KnownSteps(Kept);
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Kept {
-    /// All nodes. The first node is the first command of the program.
+    /// Nodes of all known commands. The first node is the first command of the program.
     nodes: Vec<Node>,
     roles: Vec<(u64, NodeId)>,
     /// Pairs of equal roles, sorted, as `heirs` is.
