@@ -73,7 +73,7 @@ pub enum Command<O, H> {
     Label {
         /// The tensor.
         tensor: TensorId,
-        /// Its name.
+        /// Name of the tensor.
         label: String,
     },
     /// Marks the end of a step of the training loop.

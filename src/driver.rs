@@ -19,8 +19,8 @@
 //! unfinished turn pass all stages a second time, which only updates the engine's tables: the
 //! device does not repeat the work.
 //!
-//! No turn runs by plan while commands are recorded or copied for a learner, because a turn by plan
-//! skips the stages that record and copy.
+//! A turn by plan skips the stages that record or copy commands. While commands are recorded, or
+//! copied for a learner, no turn runs by plan.
 
 mod admit;
 mod allowance;
@@ -88,7 +88,8 @@ pub struct Driver<D: Device> {
     planning: Option<Box<Planning<D>>>,
 }
 
-/// Data about one command, passed from the stages before the command's run to the stages after it.
+/// Data about one command, which the stages before the command's run pass to the stages after the
+/// run.
 struct Passing {
     recognized: Option<Recognized>,
     /// Outputs to bind to values of a known step; empty if no step is foreseen.
@@ -404,8 +405,8 @@ impl<D: Device> Driver<D> {
 
     /// Whether an evictable tensor is evicted at once when the next command drops its last handle.
     ///
-    /// False while steps are recognized: a prediction may make the evictor keep the tensor, and the
-    /// command that drops the handle may itself cause the prediction. The method is meant for
+    /// False while steps are recognized, because a prediction may make the evictor keep the tensor.
+    /// The command that drops the handle may itself cause the prediction. The method is meant for
     /// devices whose ops write over inputs that are no longer needed.
     #[must_use]
     pub fn evicts_unheld(&self) -> bool {

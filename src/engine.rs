@@ -62,7 +62,7 @@ type Layouts = SmallVec<[Layout; 2]>;
 /// The engine: a store, the evictor, cost model and settings. See the [module](self) documentation.
 pub struct Engine<D: Device> {
     store: Store<D>,
-    /// Failure of each storage that has no value because of a failure (a *poisoned* storage).
+    /// Failure to which each poisoned storage lost its value.
     reasons: SecondaryMap<StorageKey, Error>,
     evictor: Box<dyn Evictor>,
     /// Result of [`Evictor::evicts`], read once because it is constant for an evictor.

@@ -171,8 +171,8 @@ impl<D: Device> Interpreter<D> {
         }
     }
 
-    /// Waits for the next message. While it waits, sends values to readers, and deletes handles
-    /// that an idle program drops. `None` if no sender is left.
+    /// Waits for the next message. While waiting, the worker sends values to readers, and deletes
+    /// handles that an idle program drops. `None` if no sender is left.
     #[cold]
     fn wait(&mut self, messages: &Messages<D>) -> Option<Message<D::Op, D::Host>> {
         loop {

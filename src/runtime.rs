@@ -2,8 +2,8 @@
 //!
 //! Commands go to a worker thread, which executes them in order; see `interpreter.rs`. All commands
 //! but `get` and `sync` return at once. Shapes are inferred on the caller's thread, so a call that
-//! reads a shape never waits. For the same reason, a call with operands of wrong types or shapes
-//! fails at once.
+//! reads a shape never waits. Because of the inference, a call with operands of wrong types or
+//! shapes fails at once.
 
 mod builder;
 mod create;

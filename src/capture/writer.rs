@@ -14,8 +14,8 @@ impl RecordedProgram {
     /// of [`capture_whole`](Self::capture_whole).
     ///
     /// The program begins with the buffers that exist before the step, as values that cannot be
-    /// restored. The program deletes each value after its last use. At its end, it commits the
-    /// values that the step makes and leaves behind. A replay of the program shows how a policy
+    /// restored. The program deletes each value after its last use. The end of the program commits
+    /// the values that the step makes and leaves behind. A replay of the program shows how a policy
     /// handles the step without the commands around it.
     ///
     /// A buffer becomes a tensor of bytes; its alignment is lost. The host may wait for an op that

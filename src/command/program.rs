@@ -41,7 +41,7 @@ pub enum ProgramError {
     Number {
         /// Name of the quantity.
         what: &'static str,
-        /// Its value.
+        /// Value of the quantity.
         value: f64,
     },
     /// A size above the limit, which keeps sums of sizes below 64 bits.

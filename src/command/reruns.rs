@@ -5,8 +5,8 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Costs of the later runs of an op or upload. A recording stores them only if some cost differs
-/// from the cost of the first run, as measured costs do.
+/// Costs of the later runs of an op or upload. A recording stores the costs of later runs only if
+/// one of them differs from the cost of the first run, as measured costs do.
 #[derive(Debug)]
 pub struct Reruns {
     /// Costs of the runs after the first, in order. The list is never empty.

@@ -1,4 +1,4 @@
-//! Numbers of tensors. A runtime assigns them with `new_ids` in `runtime.rs`.
+//! Numbers of tensors. A runtime assigns numbers with `new_ids` in `runtime.rs`.
 
 use smallvec::SmallVec;
 use std::fmt;

@@ -3,7 +3,7 @@
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Number of ops, first runs and reruns alike, that searches and rehearsals may run on simulated
-/// devices. They spend the ops before a program begins and while the program runs.
+/// devices. The ops are spent before a program begins and while the program runs.
 ///
 /// An allowance is given as turns of a step without recomputation
 /// ([`Turn::ops`](super::Turn::ops)). Because ops are counted and not time, the results of a search

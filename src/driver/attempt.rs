@@ -237,8 +237,8 @@ impl Written {
     }
 }
 
-/// A transcript that makes all values that are live between two commands. Its values are the leaves
-/// and the outputs of compute paths, in the order in which the paths were made.
+/// A transcript that makes all values that are live between two commands. The made values are the
+/// leaves and the outputs of compute paths, in the order in which the paths were made.
 ///
 /// The transcript deletes an unheld storage after the last path that reads the storage. The running
 /// program may have deleted the storage there too.

@@ -23,8 +23,8 @@
 //! A turn that repeats leaves the tables of the engine unchanged. Therefore a turn by plan does not
 //! write to the tables. A turn may replace a value that was made before the turn, such as the
 //! running statistics of a batch norm. At the end of a turn by plan, a replacing value is copied
-//! over the old value. It takes over the old value's slot in the table of live tensors
-//! (`boundary.rs`).
+//! over the old value. The replacing value takes over the old value's slot in the table of live
+//! tensors (`boundary.rs`).
 //!
 //! Turns of several kinds (training, evaluation) have plans side by side. All plans use one block,
 //! which is as large as the largest plan needs.

@@ -7,8 +7,8 @@
 //! on.
 //!
 //! The effort of the learner is counted in [simulated ops](super::Allowance), not in time, and the
-//! driver takes forecasts at fixed turns. Because of both, a program has the same evictions in
-//! every run, on fast and slow machines.
+//! driver takes forecasts at fixed turns. Since no time is measured, a program has the same
+//! evictions in every run, on fast and slow machines.
 
 use super::drift::{Drift, Next};
 use super::recognize::Recognizing;
@@ -224,8 +224,8 @@ impl Learning {
 impl<D: Device> Recognizing<'_, D> {
     /// Begins a turn of a known loop with the current command, and ends the previous turn.
     ///
-    /// Gives a copied turn, if there is one, to the learner. Then begins to copy a turn of a new
-    /// kind, or takes a forecast from the learner.
+    /// Gives a copied turn, if there is one, to the learner. After that, begins to copy a turn of a
+    /// new kind, or takes a forecast from the learner.
     pub fn turn_begins(&mut self) {
         let budget = self.books.engine.budget();
         if let Some(turn) =

@@ -1,5 +1,5 @@
 //! The table from tensor numbers to the engine's keys. The sender of commands assigns the numbers.
-//! A runtime assigns them with `new_ids`, in `runtime.rs`.
+//! A runtime assigns numbers with `new_ids`, in `runtime.rs`.
 
 use crate::command::TensorId;
 use crate::graph::TensorKey;
@@ -25,7 +25,7 @@ pub(super) struct Numbers {
 
 /// Numbers that were inserted or removed since the last call of `take_changes`, in order.
 ///
-/// Numbers that were both inserted and removed are regularly deleted from the log. The deletions
+/// A number that was inserted and then removed is regularly deleted from the log. The deletions
 /// keep the log's length close to the present number of tensors plus their number at the last call
 /// of `take_changes`.
 #[derive(Debug, Default)]
@@ -68,7 +68,7 @@ impl Numbers {
         }
     }
 
-    /// Sets the key of a number. Returns its previous key.
+    /// Sets the key of a number. Returns the previous key of the number.
     #[inline(always)]
     fn put(&mut self, tensor: TensorId, key: TensorKey) -> Option<TensorKey> {
         let Some(at) = tensor.0.checked_sub(self.first) else {

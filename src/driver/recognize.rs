@@ -375,8 +375,8 @@ impl<D: Device> Recognizing<'_, D> {
     fn turn_around(&mut self, at: usize) -> usize {
         let at = match self.recognizer.steps.is_loop() {
             true => at,
-            // The program enters the loop only now, or its next turn differs from the last turn. In
-            // both cases, make a new prediction along the links between the recognizer's nodes.
+            // Make a new prediction along the links between the recognizer's nodes: the program
+            // enters the loop only now, or its next turn differs from the last turn.
             false => {
                 self.recognizer.known = self.recognizer.steps.look_along();
                 self.recognizer.foresight = None;
@@ -411,7 +411,7 @@ impl<D: Device> Recognizing<'_, D> {
         let told = self.books.engine.foresee(Some(Arc::clone(foresight)));
         self.recognizer.foresight = made;
         self.books.report(told);
-        // Iterate over roles, not storages: the program bounds the number of roles, while a table
+        // Iterate over roles, not storages. The number of roles is bounded by the program. A table
         // of storages is as long as the highest storage index ever used.
         for (storage, _) in self.recognizer.playing() {
             if self.books.engine.graph().contains(storage)

@@ -255,8 +255,8 @@ impl<D: Device> Engine<D> {
     /// Issues an op with fresh outputs only. Always returns the keys of the outputs. If running the
     /// op failed, also returns the error.
     ///
-    /// If memory does not suffice for the outputs of an op without inputs, such as a random op, the
-    /// op is postponed: its outputs count as evicted.
+    /// An op without inputs, such as a random op, is postponed if memory does not suffice for its
+    /// outputs: the outputs count as evicted.
     fn issue_pure(
         &mut self,
         op: D::Op,

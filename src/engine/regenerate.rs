@@ -1,8 +1,8 @@
 //! Regeneration: restores evicted storages by running their compute paths again, deepest path
 //! first.
 //!
-//! There is no recursion. Paths that wait for their inputs are on an explicit stack of frames, so a
-//! chain of any depth uses heap memory and not the call stack.
+//! There is no recursion. Paths that wait for their inputs are on an explicit stack of frames. A
+//! deep chain therefore uses heap memory and not the call stack.
 //!
 //! Before a path is put on the stack, the engine finds all paths that must run for it. The engine
 //! thus knows, for each storage, how many of the remaining runs read it. A storage that a remaining
@@ -211,7 +211,7 @@ impl<D: Device> Engine<D> {
                 continue;
             }
             let Some(path) = path else {
-                // The command has all its inputs, and takes over the pins.
+                // All inputs of the command are resident. Their pins now belong to the command.
                 cascade.frames.pop();
                 return Ok(());
             };

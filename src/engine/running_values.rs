@@ -18,7 +18,7 @@
 //! never makes a large value a leaf. A plain chain, in which each value is made only from the
 //! previous value, is not a sum and keeps its history.
 //!
-//! Searches of histories cost a constant time per op on average. They are repeated only when the
+//! Searches of histories cost a constant time per op on average. A search is repeated only when the
 //! number of storages or the bytes kept exceed twice their amount at the last search, plus a
 //! constant.
 

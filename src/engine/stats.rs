@@ -64,7 +64,7 @@ pub struct Stats {
     /// Cost of all repeated runs, in units of the cost model.
     pub recompute_cost: f64,
     /// Estimated seconds that the device spent on repeated runs. 0 if the device reports no times.
-    /// Estimated from a sample if timing is not free.
+    /// The number is estimated from a sample if timing is not free.
     pub recompute_seconds: f64,
     /// Seconds spent choosing storages to evict.
     pub search_seconds: f64,
@@ -98,8 +98,8 @@ pub struct Stats {
     /// needed a longer range without evictions.
     pub unplanned_bytes: u64,
     /// Seconds of all steps by plan, each measured from its first command to its mark. The time
-    /// includes waiting for the caller or the device within a step. It excludes the time of the
-    /// caller between steps.
+    /// includes waiting for the caller or the device within a step. The time of the caller between
+    /// steps is excluded.
     pub planned_seconds: f64,
     /// Estimated seconds that the steps by plan would have taken without a plan. The estimate for a
     /// kind of step is the shortest time among its latest runs without a plan, of which at most 8

@@ -39,10 +39,10 @@ impl<D: Device> Engine<D> {
     /// Marks the end of a step.
     ///
     /// History may not cross a step through an unheld value. A tensor made from an unheld value of
-    /// an earlier step becomes a leaf. If the state did not become a leaf, a loop that replaces its
-    /// state (`w = w - lr * g`) would keep all earlier states in its history. The newest state
-    /// would be regenerated through all earlier states. A tensor that cannot be regenerated now
-    /// keeps its history until the next step ends.
+    /// an earlier step becomes a leaf. If the newest state did not become a leaf, a loop that
+    /// replaces its state (`w = w - lr * g`) would keep all earlier states. The newest state would
+    /// be regenerated through all earlier states. A tensor that cannot be regenerated now keeps its
+    /// history until the next step ends.
     pub fn step(&mut self) {
         self.step += 1;
         self.confirm();

@@ -110,8 +110,8 @@ impl ByScore {
         found.map(|(score, at)| (floors.as_score(score), at))
     }
 
-    /// Score and position of the candidate with the lowest score among all tiers up to `tier`,
-    /// found by computing the scores of all candidates or of a sample.
+    /// Score and position of the candidate with the lowest score among all tiers up to `tier`.
+    /// Computes the scores of all candidates, or of a sample.
     fn lowest_of(&mut self, tier: Tier, sample: bool, view: View<'_>) -> Option<(f64, usize)> {
         let candidates = view.candidates;
         let count = candidates.keys().len();

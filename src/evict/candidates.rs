@@ -1,5 +1,5 @@
-//! Candidates for eviction. The store keeps their data in parallel lists, with one entry for each
-//! candidate.
+//! Candidates for eviction. The store keeps the data of candidates in parallel lists, with one
+//! entry for each candidate.
 
 use crate::graph::{Graph, Storage, StorageKey};
 use remat_memory::Held;

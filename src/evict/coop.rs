@@ -19,8 +19,8 @@ use std::collections::VecDeque;
 ///
 /// If no window is wide enough, the storage with the lowest score per byte is evicted. On devices
 /// that only count bytes, storages have no addresses, so the storage with the lowest score per byte
-/// is always evicted. `Coop` leaves out the paper's arena with cheap storages at one end. It also
-/// leaves out the paper's updates in place, because the engine does them.
+/// is always evicted. `Coop` leaves out the paper's arena with cheap storages at one end. The
+/// paper's updates in place are also left out, because the engine does them.
 #[derive(Debug)]
 pub struct Coop {
     ranking: Ranking,

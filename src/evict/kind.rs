@@ -34,8 +34,8 @@ pub enum PolicyKind {
     /// `dtr`: see [`Formula::DTR`]. A name with exponents, as in `dtr:staleness=0.5`, parses to a
     /// formula. The names `ancestors`, `dtr-eq` and `dtr-local` take exponents in the same way.
     Dtr,
-    /// `ancestors`: see [`Formula::ANCESTORS`]. It is the best policy that does not use predictions
-    /// of later commands.
+    /// `ancestors`: see [`Formula::ANCESTORS`]. Of the policies without predictions of later
+    /// commands, `ancestors` is the best.
     #[default]
     Ancestors,
     /// `dtr-eq`: see [`Formula::DTR_EQ`].

@@ -41,7 +41,7 @@ use slotmap::SecondaryMap;
 ///   other members of the old set.
 /// - When a node that is not a root is restored, the nodes that point to it leave the set with it.
 ///   The old root still counts the costs of the nodes that left. Earlier look-ups of roots
-///   determine which nodes point to it.
+///   determine which nodes point to a node.
 /// - Because of the last two faults, a set may count resident tensors, or count a tensor twice. The
 ///   cost of a set may also fall below 0; the neighbour's own cost is then used in its place.
 /// - Only tensors that the search chose are joined with their neighbours. Tensors evicted by

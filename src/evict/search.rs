@@ -120,8 +120,9 @@ impl Search {
         // not computed yet.
         let mut settled = SmallVec::<[usize; 8]>::new();
         let best = loop {
-            // One round: visit the candidates with the lowest score. Compute their missing floors.
-            // Of the candidates with a floor, choose the one with the highest `order`.
+            // One round: visit the candidates with the lowest score, and compute those of their
+            // floors that are missing. Of the candidates with a floor, choose the one with the
+            // highest `order`.
             let lowest = blocks.iter().copied().fold(f64::INFINITY, lower);
             let (mut latest, mut best) = (0, None);
             for (block, least) in blocks.iter_mut().enumerate().filter(|(_, b)| **b <= lowest) {

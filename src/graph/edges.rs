@@ -33,8 +33,8 @@ impl Graph {
         self.lose_output(path, key).then_some(path)
     }
 
-    /// Removes an unneeded storage. Returns its block, and its path if the path has no outputs
-    /// left.
+    /// Removes an unneeded storage. Returns the storage's block, and the storage's path if the path
+    /// has no outputs left.
     pub(crate) fn remove_storage(&mut self, key: StorageKey) -> (Option<Held>, Option<PathKey>) {
         let storage = self.storages.remove(key).expect("a storage is removed once");
         let held = match storage.residence {

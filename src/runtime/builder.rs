@@ -660,7 +660,7 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// [`RuntimeError::NoDevice`] if the driver, the device or cuBLAS is missing. Another error if
+    /// [`RuntimeError::NoDevice`] if the driver, the device or cuBLAS is missing. Other errors, if
     /// an option is invalid, or the budget cannot be reserved.
     #[cfg(feature = "cuda")]
     pub fn cuda(mut self, options: crate::device::cuda::Options) -> Result<Runtime, Error> {

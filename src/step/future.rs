@@ -148,7 +148,8 @@ impl StepFuture {
         let of = ordinal as usize;
         let (start, end) = (self.starts[of] as usize, self.starts[of + 1] as usize);
         let uses = &self.uses[start..end];
-        // Most values have one or two uses. No use and one use need no search.
+        // Avoid a search for values with no use or one use, because most values have one or two
+        // uses.
         match uses {
             [] => start,
             [only] => start + usize::from(*only < at),

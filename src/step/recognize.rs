@@ -161,7 +161,7 @@ pub(crate) struct Steps {
     /// Roles of the held storages that the current part made.
     held: FxHashSet<Role>,
     turns: Turns,
-    /// Role changes at each mark, applied all at once. Within a mark, no role occurs twice in
+    /// Role changes at each mark, applied at the same time. Within a mark, no role occurs twice in
     /// `plays` or twice in `inherits`.
     heirs: FxHashMap<NodeId, Vec<Heir>>,
 }
@@ -547,7 +547,7 @@ impl Steps {
         let Some(at) = self.on_course else { return };
         let next = if at + 1 < self.course.len() { Some(at + 1) } else { self.again };
         self.on_course = next.filter(|&next| self.course[next] == node);
-        // The next turn of the loop may follow another sequence.
+        // Note whether the next turn of the loop may follow another sequence.
         if let (Some(_), Some(last)) = (self.on_course, self.at) {
             self.turns_differ |=
                 self.nodes[last as usize].branch.is_some() && self.after(last) != Some(node);

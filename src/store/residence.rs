@@ -61,7 +61,7 @@ impl<D: Device> Store<D> {
         self.graph.cut(key)
     }
 
-    /// Removes an unneeded storage. Returns its path if the path has no outputs left.
+    /// Removes an unneeded storage. Returns the storage's path if the path has no outputs left.
     #[inline]
     pub fn remove_storage(&mut self, key: StorageKey) -> Option<PathKey> {
         self.remove_candidate(key);

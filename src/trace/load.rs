@@ -104,10 +104,10 @@ impl Library {
     /// ```
     ///
     /// # Errors
-    /// [`LoadProgramError`], with the position of the command, if an op is unknown, or if outputs
-    /// or the layout of a value differ from the recorded outputs or layout. Loading also fails if
-    /// an update was skipped in the recorded run. The recording of a skipped update has a view of
-    /// the old value, which no op of the crate can make.
+    /// [`LoadProgramError`], with the position of the command, if an op is unknown. The same error
+    /// if outputs, or the layout of a value, differ from the recording. Loading also fails if an
+    /// update was skipped in the recorded run. The recording of a skipped update has a view of the
+    /// old value, which no op of the crate can make.
     pub fn program(
         &self,
         recorded: &RecordedProgram,

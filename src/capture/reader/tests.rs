@@ -15,7 +15,7 @@ fn op(name: &str, attributes: &str) -> RecordedOp {
 }
 
 /// A parameter and a statistic, then two steps. Each step has an upload, a forward op, a view and a
-/// read by the host. It then updates the parameter in place, and makes a new value of the
+/// read by the host. Each step then updates the parameter in place, and makes a new value of the
 /// statistic. The steps differ only in a learning rate and a cost.
 fn training() -> RecordedProgram {
     let mut program = RecordedProgram::default();

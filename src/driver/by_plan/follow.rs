@@ -358,7 +358,7 @@ impl StepPlan {
         self.actions[self.actions_of(command)].iter().take_while(|action| action.is_for_room())
     }
 
-    /// Keeps hashes (*prints*) of an action's outputs. Keeps them only if recomputed values are
+    /// Keeps hashes (*prints*) of an action's outputs. Keeps no hashes unless recomputed values are
     /// verified and the plan evicts or remakes the outputs.
     #[cold]
     fn keep_bits<D: Device>(&self, laid: &Laid, action: usize, engine: &mut Engine<D>) {

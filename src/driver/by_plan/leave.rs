@@ -20,8 +20,8 @@ pub(super) enum Failed {
     Itself(usize, Error),
 }
 
-/// A turn whose plan was left. Its commands are executed again to update the engine's tables,
-/// without the device. Each block keeps the address that it had in the plan.
+/// A turn whose plan was left. The turn's commands are executed again to update the engine's
+/// tables, without the device. Each block keeps the address that it had in the plan.
 pub(in crate::driver) struct Left<D: Device> {
     kind: usize,
     /// Commands of the turn that were done.

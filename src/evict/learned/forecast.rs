@@ -102,8 +102,8 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// Clocks that do not measure the distance to a use. With each of them, a policy that does not
-    /// use the known step chooses evictions.
+    /// Clocks that do not measure the distance to a use. With a clock that measures no distance, a
+    /// policy that does not use the known step chooses evictions.
     pub const UNKNOWING: [Self; 3] = [Self::Age, Self::Dtr, Self::DtrEq];
 
     /// Formula of the policy that chooses evictions; `None` if the clock has a measure.

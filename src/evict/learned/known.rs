@@ -21,8 +21,8 @@ use std::sync::Arc;
 /// the candidate was restored. Fourth, a storage whose cost the rank contains was restored.
 ///
 /// Ranks of the fourth case are found once per command, by a walk down that ends at costs that no
-/// rank counted. Finding them at once would change choices in the middle of a regeneration, which
-/// measurably does not reduce recomputation.
+/// rank counted. Finding fallen ranks at once would change choices in the middle of a regeneration.
+/// Measurements show that this would not reduce recomputation.
 #[derive(Debug)]
 pub(super) struct Known {
     foresight: Arc<Foresight>,
@@ -69,7 +69,7 @@ impl Marks {
         std::mem::replace(&mut self.counted[slot], self.number) != self.number
     }
 
-    /// Clears the mark of a path. Returns whether it was set.
+    /// Clears the mark of a path. Returns whether the mark was set.
     fn take(&mut self, path: PathKey) -> bool {
         self.counted.get_mut(slot(path)).is_some_and(|counted| std::mem::take(counted) != 0)
     }

@@ -243,9 +243,9 @@ fn missed<P: Policy + 'static>(policy: fn() -> P) -> (u64, u64) {
     *lock(&choices)
 }
 
-/// Floors (lower bounds of scores) nearly always find the lowest score. They may miss it, because
-/// some fallen scores are reported only once per command. A score that falls because an evicted
-/// storage loses a handle is never reported.
+/// Floors (lower bounds of scores) nearly always find the lowest score. Floors may miss the lowest
+/// score, because some fallen scores are reported only once per command. A score that falls because
+/// an evicted storage loses a handle is never reported.
 #[test]
 fn floors_find_the_lowest_score_nearly_always() {
     let (choices, learned) = missed(Learned::new);

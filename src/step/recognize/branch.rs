@@ -5,8 +5,8 @@ use smallvec::{SmallVec, smallvec};
 /// successor came.
 const RUNS: usize = 16;
 
-/// Count of a run that the end of the program may have cut off. Its true count is unknown, so
-/// predictions skip such a run.
+/// Count of a run that the end of the program may have cut off. The true count of the run is
+/// unknown, so predictions skip the run.
 const FOR_GOOD: u32 = u32::MAX;
 
 /// Successors of a node that has several, with the lengths of their runs.

@@ -239,8 +239,8 @@ impl Steps {
     /// because it makes them leaves. The mark also counts as reading the values from which the
     /// inheriting values would be restored.
     ///
-    /// If the mark did not count as reading them, held gradients would be evicted first, because no
-    /// command reads them. New parameters that are then evicted could be restored only by the whole
+    /// Without reads by the mark, held gradients would be evicted first, because no command reads
+    /// held gradients. New parameters that are then evicted could be restored only by the whole
     /// backward pass.
     fn inherit(
         &self,

@@ -517,7 +517,7 @@ fn a_command_that_reads_what_another_will_read_is_told_apart_from_that() {
 }
 
 /// Values held at the end of the known commands count as used there, because later commands may use
-/// them. If they did not count, an evictor might free them early, and have to recompute them.
+/// them. Otherwise an evictor might free held values early, and have to recompute them.
 #[test]
 fn values_held_at_the_end_of_what_is_known_count_as_used_there() {
     let mut again =

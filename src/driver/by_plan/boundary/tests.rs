@@ -122,7 +122,7 @@ impl Loop {
         self.driver.execute(Command::Del(tensor));
     }
 
-    /// Runs a step with `beside` additional ops. Returns its loss.
+    /// Runs a step with `beside` additional ops. Returns the loss of the step.
     fn step(&mut self, beside: usize) -> TensorId {
         let hidden = self.call(Unary::Neg, &[self.state]);
         let loss = self.call(Unary::Relu, &[hidden]);
