@@ -117,7 +117,7 @@ impl Consumed {
     /// Limit on the index of a consumed input. Every op has far fewer inputs.
     const MOST: usize = 1 << 20;
 
-    /// Word index and bit of an input.
+    /// Index of the word that has an input's bit, and the bit in the word.
     const fn place(input: usize) -> (usize, u64) {
         (input / u64::BITS as usize, 1 << (input % u64::BITS as usize))
     }

@@ -10,7 +10,8 @@ use std::fmt;
 #[cfg_attr(feature = "serde", serde(transparent))]
 pub struct TensorId(pub u64);
 
-/// A short list of tensor numbers. Made from a slice or a `Vec` by `into`, or by `collect`.
+/// A short list of tensor numbers. A list is made from a slice or a `Vec` by `into`, or by
+/// `collect`.
 pub type Ids = SmallVec<[TensorId; 3]>;
 
 impl TensorId {

@@ -46,10 +46,10 @@ const IN_USE: u64 = 4;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Attempt {
-    /// Commands that make all values that were live when writing began, followed by the commands
+    /// Commands that make all values that were live when the text began, followed by the commands
     /// issued since. Costs are in units of the engine's cost model.
     pub program: RecordedProgram,
-    /// Number of leading commands that make the values that were live when writing began.
+    /// Number of leading commands that make the values that were live when the text began.
     pub begin: usize,
     /// The budget that was too small, in bytes.
     pub budget: u64,
@@ -85,7 +85,7 @@ pub(super) struct Attempts {
 #[derive(Debug)]
 struct Written {
     transcript: Transcript,
-    /// Number of leading commands that make the values that were live when writing began.
+    /// Number of leading commands that make the values that were live when the text began.
     begin: usize,
     /// The current command, which is appended to the text once its run has been measured.
     at_hand: Option<RecordedCommand>,

@@ -22,8 +22,8 @@ pub struct Stats {
     pub hash_bytes: u64,
     /// Most bytes ever in use.
     pub peak_bytes: u64,
-    /// Highest number of bytes in use before an op that could not be evicted. An eviction threshold
-    /// below `unevictable_bytes` cannot be met. The number is 0 if no threshold is set.
+    /// Highest number of bytes that could not be evicted, measured before each op. An eviction
+    /// threshold below `unevictable_bytes` cannot be met. The number is 0 if no threshold is set.
     pub unevictable_bytes: u64,
     /// Present share of the free bytes that lie outside the largest hole: `(free - largest free) /
     /// free`.

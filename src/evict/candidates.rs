@@ -35,7 +35,7 @@ pub(super) const SPARED: f64 = f64::NAN;
 #[derive(Debug, Default)]
 pub(crate) struct Candidates {
     keys: Vec<StorageKey>,
-    /// Clock time when an op last read or made the candidate, for each candidate.
+    /// Clock time when an op last read or made each candidate.
     since: Vec<Cell<f64>>,
     tiers: Vec<Tier>,
     /// Serial number of each candidate's addition or last unpin. On a tie of scores, the candidate

@@ -8,8 +8,8 @@ use crate::event::{Event, Hears};
 use crate::graph::StorageKey;
 
 /// Scoring rule: cost divided by size and staleness, as `(own cost + cost around)^a / ((MiB + MiB
-/// of free neighbours)^b * staleness^c)`. The cost around a candidate is that of evicted storages
-/// connected to it. Any part can be left out.
+/// of free neighbours)^b * staleness^c)`. The cost around a candidate is the cost of evicted
+/// storages connected to it. Any part can be left out.
 ///
 /// A part with the exponent 0 is left out. If both own cost and cost around are left out, the
 /// numerator is 1.

@@ -52,8 +52,9 @@ use slotmap::SecondaryMap;
 /// # Faults that cannot occur here
 ///
 /// The engine has no recursion to the depth of a set or of a history, as MegEngine has. A storage
-/// is evicted with all its views; in MegEngine, views keep evicted bytes allocated. Ties are not
-/// broken by the order of a hash table, and candidates are not from only one device.
+/// is evicted with all its views; in MegEngine, views keep evicted bytes allocated. MegEngine
+/// breaks ties by the order of a hash table, and has candidates from only one device; the engine
+/// does neither.
 ///
 /// # Parts that the engine decides
 ///

@@ -71,7 +71,7 @@ struct Rehearsal<'a> {
     most_runs: usize,
     /// Effort that is left to spend.
     effort: usize,
-    /// Number of the last walk that visited the node, for each node.
+    /// Number of the last walk that visited each node.
     met: Vec<u32>,
     walks: u32,
 }

@@ -395,8 +395,8 @@ impl Foresight {
     }
 
     /// Converts a score to a rank, which is `score^(1 / t)`, where `t` is the exponent of the
-    /// distance. Ranks divided by the distance order candidates as scores divided by the power of
-    /// the distance do.
+    /// distance. Dividing ranks by the distance orders candidates like dividing scores by the power
+    /// of the distance.
     #[inline]
     pub(super) fn rank(&self, score: f64) -> f64 {
         match self.setting.time {
