@@ -13,11 +13,11 @@ use std::collections::VecDeque;
 #[derive(Debug, Default)]
 pub(super) struct Admitted {
     commands: VecDeque<Effects>,
-    /// Roots of the tensors that the waiting commands will make. A root is a storage that exists,
-    /// or that a waiting command will make.
+    /// Root of each tensor that waiting commands will make. A root is a storage, made or not made
+    /// yet.
     roots: FxHashMap<TensorId, Root>,
-    /// Numbers of tensors that end with a waiting command. A command may delete a handle that an
-    /// earlier command consumed; only the earlier command then ends the handle.
+    /// Numbers of tensors that a waiting command deletes or consumes. A command may delete a handle
+    /// that an earlier command consumed; only the earlier command then ends the handle.
     ended: FxHashSet<TensorId>,
 }
 
@@ -32,7 +32,8 @@ impl Admitted {
 struct Effects {
     /// Whether the command counts as a position in the queue: see [`Command::counts`].
     counts: bool,
-    /// Roots of the tensors that the command reads, and of the tensors that end with the command.
+    /// Roots (storages, made or not made yet) of the tensors that the command reads, deletes or
+    /// consumes.
     touches: SmallVec<[Root; 4]>,
     makes: SmallVec<[(TensorId, Root); 2]>,
     ends: SmallVec<[TensorId; 2]>,
@@ -68,10 +69,10 @@ impl Admitted {
         self.commands.push_back(effects);
     }
 
-    /// Assigns a root to each output of a command. A view has the root of its source, and a
-    /// replacement the root of its value. Every other output gets a new root. An update's output
-    /// gets a new root, because only the run of the update shows whether it takes over its input's
-    /// storage.
+    /// Assigns a root (a storage, made or not made yet) to each output of a command. A view has the
+    /// root of its source, and a replacement the root of its value. Every other output gets a new
+    /// root. An update's output gets a new root, because only the run of the update shows whether
+    /// it takes over its input's storage.
     fn note_outputs<D: Device>(
         &mut self,
         books: &mut Books<D>,

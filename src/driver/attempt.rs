@@ -33,7 +33,7 @@ use std::sync::Arc;
 /// in the first step, so only the second step begins with that state.
 const STEPS: u32 = 2;
 
-/// Limit on the number of commands of a text. If a text becomes longer, the stage stops storing
+/// Limit on the number of stored commands of a step. Beyond the limit, the stage stops storing
 /// commands.
 const MOST_COMMANDS: usize = 1 << 16;
 
@@ -46,10 +46,10 @@ const IN_USE: u64 = 4;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Attempt {
-    /// Commands that make all values that were live when the text began, followed by the commands
+    /// Commands that make all values that were live when storing began, followed by the commands
     /// issued since. Costs are in units of the engine's cost model.
     pub program: RecordedProgram,
-    /// Number of leading commands that make the values that were live when the text began.
+    /// Number of leading commands that make the values that were live when storing began.
     pub begin: usize,
     /// The budget that was too small, in bytes.
     pub budget: u64,
@@ -81,11 +81,11 @@ pub(super) struct Attempts {
     explained: Option<(FailureKey, Option<PassingBudget>)>,
 }
 
-/// The text of a step up to the current command.
+/// The text (stored commands) of a step, up to the current command.
 #[derive(Debug)]
 struct Written {
     transcript: Transcript,
-    /// Number of leading commands that make the values that were live when the text began.
+    /// Number of leading commands that make the values that were live when storing began.
     begin: usize,
     /// The current command, which is appended to the text once its run has been measured.
     at_hand: Option<RecordedCommand>,
@@ -119,8 +119,8 @@ impl Attempts {
             return self.give_up();
         }
         written.at_hand = match command {
-            // The tensor was already lost when the text began, so the text does not contain the
-            // tensor.
+            // The tensor was already lost when storing began, so the stored commands do not make
+            // the tensor.
             Command::Del(tensor) | Command::Label { tensor, .. } if !transcript.knows(*tensor) => {
                 None
             }
@@ -128,8 +128,8 @@ impl Attempts {
         };
     }
 
-    /// Begins a text with the live values, if enough memory is in use. Returns whether a text was
-    /// begun.
+    /// Begins a text (stored commands) with commands that make the live values, if enough memory is
+    /// in use. Returns whether a text was begun.
     fn begin<D: Device>(&mut self, books: &Books<D>) -> bool {
         let engine = &books.engine;
         if engine.used_bytes() <= engine.budget() / IN_USE {
@@ -153,8 +153,8 @@ impl Attempts {
 
     /// Drops the stored commands of a step that succeeded. Called at each mark.
     pub fn step_is_over<D: Device>(&mut self, books: &Books<D>) {
-        // Keep the text while a failure is unreported: the failure may be an out-of-memory error of
-        // the current step.
+        // Keep the stored commands while a failure is unreported: it may be an out-of-memory error
+        // of the current step.
         if self.steps > 0 && books.engine.last_failure().is_none() {
             self.written = None;
             self.steps -= 1;
@@ -185,7 +185,8 @@ impl Attempts {
         Error::OutOfMemory(failure.map(with))
     }
 
-    /// Takes the text and returns it as an attempt, whose last command is the failed command.
+    /// Takes the text (stored commands) and returns it as an attempt, whose last command is the
+    /// failed command.
     fn take<D: Device>(&mut self, books: &Books<D>, failure: &OutOfMemory) -> Option<Attempt> {
         let mut written = self.written.take()?;
         written.settle(&books.engine);

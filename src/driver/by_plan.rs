@@ -143,13 +143,14 @@ struct Replay<D: Device> {
     turns: usize,
 }
 
-/// Places of a plan's operands, for one address of the block.
+/// Places of a plan's operands, for one address of the plan's block.
 #[derive(Debug)]
 struct Laid {
     /// Serial number ([`Replay::entry`]) of the last period of turns by plan in which the places
     /// were valid.
     entry: u64,
-    /// First byte of the block, and of each storage made before the turn.
+    /// First byte of the plan's block. `before` has the first byte of each storage made before the
+    /// turn.
     start: u64,
     before: Vec<u64>,
     /// Places of all operands, action by action.
@@ -180,14 +181,16 @@ pub(super) struct Planning<D: Device> {
     is_marked: bool,
     /// Measures the time of the current turn.
     stopwatch: Stopwatch,
-    /// Rest after plans failed repeatedly: a number of turns that are not compared.
+    /// Rest after plans failed repeatedly: a number of turns that are not compared with earlier
+    /// turns.
     rest: Rest<4, 256>,
     /// Number of consecutive turns of unknown kind.
     strange: u32,
     /// Hashes of turns. After too many unknown turns and a rest, turns are hashed instead of
     /// compared.
     glance: Option<Glance>,
-    /// Boundary and totals at the start of the tape, while the current turn is captured.
+    /// Live tensors and counters at the start of the current turn; `None` unless the turn is
+    /// captured on a tape.
     taping: Option<(Boundary, Totals)>,
     replay: Option<Replay<D>>,
     /// Number of times that plans were entered.
@@ -235,7 +238,8 @@ impl<D: Device> Planning<D> {
         self.stopwatch.void();
     }
 
-    /// Stops comparing turns for a number of turns that doubles each time.
+    /// Begins a rest, in which turns are not compared; each rest has twice as many turns as the
+    /// last.
     fn give_up(&mut self) {
         (self.strange, self.balance) = (0, Balance::default());
         self.numbers.restart();
@@ -280,17 +284,17 @@ impl Balance {
     /// Number of bytes that a device is assumed to move in one unit of [`Balance`].
     const MOVED: u64 = 1 << 10;
 
-    /// Credits a turn of `commands` commands that ran by plan.
+    /// Adds the time that a turn of `commands` commands saved by running by plan.
     fn ran(&mut self, commands: usize) {
         self.0 = (self.0 + 2 * commands as i64).min(Self::MOST);
     }
 
-    /// Debits a plan that was left after `commands` commands.
+    /// Subtracts the time that leaving a plan after `commands` commands cost.
     fn left(&mut self, commands: usize) {
         self.0 -= commands as i64;
     }
 
-    /// Debits moves of `bytes` bytes, which freed memory for the plan's block.
+    /// Subtracts the time for moving `bytes` bytes, which made room for the plan's block.
     fn moved(&mut self, bytes: u64) {
         self.0 -= (bytes / Self::MOVED) as i64;
     }

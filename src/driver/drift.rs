@@ -21,8 +21,8 @@ pub(super) struct Drift {
     /// the simulated turns. If a trial without the forecast recomputed no less, the expected share
     /// becomes the share that turns had before the trial.
     expected: Option<f64>,
-    /// Share recomputed with the forecast before the current trial. `None` while turns run with the
-    /// forecast.
+    /// Share recomputed with the forecast, before the current trial without it. `None` while turns
+    /// run with the forecast.
     tried: Option<f64>,
     /// Number of turns counted towards the next decision.
     turns: u32,

@@ -37,8 +37,8 @@ pub(super) struct Recognizer {
     /// Role of each storage in a step: the command, and the output of that command, that made the
     /// storage.
     roles: SecondaryMap<StorageKey, Role>,
-    /// Storage made last in each role, by role index. Later commands are expected to read the
-    /// latest storage of a role, not an earlier one.
+    /// Storage made last in each role, by role index. Predictions assume that later commands read
+    /// this storage of the role, not an earlier one.
     players: Vec<Option<StorageKey>>,
     /// The predicted step that was given to the evictor.
     pub known: Option<Known>,
@@ -66,7 +66,7 @@ pub(super) struct Recognized {
 }
 
 impl Recognizer {
-    /// Gives a role to a new storage. Returns the storage's previous role.
+    /// Gives a storage its role in the step. Returns the storage's previous role.
     fn cast(&mut self, storage: StorageKey, role: Role) -> Option<Role> {
         let index = role.index();
         if self.players.len() <= index {

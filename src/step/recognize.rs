@@ -53,7 +53,8 @@ const MOST_APART: usize = 1 << 13;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(from = "u32", into = "u32"))]
 pub(crate) struct Role {
-    /// Index of the role plus 1, never 0, so that `Option<Role>` is as small as `Role`.
+    /// Index of the role plus 1. The number is never 0, so that `Option<Role>` is as small as
+    /// `Role`.
     number: NonZeroU32,
 }
 
@@ -118,13 +119,13 @@ pub(crate) type NodeId = u32;
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
     nodes: Vec<Node>,
-    /// Size in bytes of each role, and the node of the command at which the last handle of a
-    /// storage in the role was dropped.
+    /// Size in bytes of the storages in each role, and the node of the command at which their last
+    /// handle was dropped.
     roles: Vec<(u64, NodeId)>,
     /// Maps a new role to the older role to which it proved equal.
     same: FxHashMap<Role, Role>,
-    /// Role changes of the last command as pairs of old and new role, to be applied all at once.
-    /// `None` as the new role means that storages of the old role lose their role.
+    /// Role changes of the last command as pairs of old and new role, to be applied at the same
+    /// time. `None` as the new role means that storages of the old role lose their role.
     renamed: Vec<(Role, Option<Role>)>,
     /// Maps the hash of [`context::LENGTH`] consecutive commands to the node of the last command.
     index: FxHashMap<u64, NodeId>,
@@ -134,22 +135,23 @@ pub(crate) struct Steps {
     /// `Some` since a prediction failed: the node that was predicted, and the number of commands
     /// since the failure.
     left: Option<(NodeId, usize)>,
-    /// Nodes of the predicted course, in order.
+    /// Nodes of the predicted commands (the *course*), in order.
     course: Vec<NodeId>,
     again: Option<usize>,
-    /// Position of the last command on the course. `None` after a command that the course did not
-    /// predict.
+    /// Position of the last command among the predicted commands. `None` after a command that was
+    /// not predicted.
     on_course: Option<usize>,
     /// Whether the next turn of the loop is expected to differ from the current turn.
     turns_differ: bool,
-    /// Number of commands since the current course was made.
+    /// Number of commands since the current prediction was made.
     since: usize,
     /// Number of consecutive commands that were predicted, up to the last command.
     as_expected: usize,
-    /// Number of consecutive commands that must have been predicted before a new course is made.
-    /// Each course that fails early raises the number.
+    /// Number of consecutive commands that must have been predicted before a new prediction is
+    /// made. Each prediction that fails early raises the number.
     doubt: usize,
-    /// Number of courses made so far. [`Node::place`] uses it as the number of the current course.
+    /// Number of predictions (courses) made so far. [`Node::place`] uses the number to identify the
+    /// current course.
     courses: u32,
     /// Whether the program marks the ends of steps.
     is_marked: bool,
@@ -161,8 +163,8 @@ pub(crate) struct Steps {
     /// Roles of the held storages that the current part made.
     held: FxHashSet<Role>,
     turns: Turns,
-    /// Role changes at each mark, applied at the same time. Within a mark, no role occurs twice in
-    /// `plays` or twice in `inherits`.
+    /// Role changes at each step mark, by the node of the mark. The changes of a mark are applied
+    /// at the same time, so no role occurs twice in `plays` or twice in `inherits`.
     heirs: FxHashMap<NodeId, Vec<Heir>>,
 }
 
@@ -187,7 +189,8 @@ struct Node {
     before: Option<NodeId>,
     /// Successors, if there are several.
     branch: Option<Box<Branch>>,
-    /// Number of the latest course that contains this node, and the node's position on that course.
+    /// Number of the latest prediction (course) that contains this node, and the node's position in
+    /// it.
     #[cfg_attr(feature = "serde", serde(skip))]
     place: (u32, u32),
     /// Number of the part in which the node last occurred. The number is 0 in three cases: for a
@@ -196,10 +199,10 @@ struct Node {
     part: u32,
 }
 
-/// Token of the command that marks the end of a step.
+/// Token (hash) of the command that marks the end of a step.
 pub(crate) const MARK: u64 = 1;
 
-/// The null node.
+/// Number that stands for no node.
 const NOWHERE: NodeId = NodeId::MAX;
 
 impl Steps {
@@ -247,8 +250,8 @@ impl Steps {
         }
     }
 
-    /// Takes the role changes of the last command as pairs of old and new role, to be applied all
-    /// at once. `None` as the new role means that storages of the old role lose their role.
+    /// Takes the role changes of the last command as pairs of old and new role, to be applied at
+    /// the same time. `None` as the new role means that storages of the old role lose their role.
     pub fn take_renamed(&mut self) -> Vec<(Role, Option<Role>)> {
         std::mem::take(&mut self.renamed)
     }
@@ -431,7 +434,7 @@ impl Steps {
         }
     }
 
-    /// Whether a node is a mark.
+    /// Whether a node is the mark that ends a step.
     pub fn is_mark(&self, node: NodeId) -> bool {
         self.nodes.get(node as usize).is_some_and(|node| node.token == MARK)
     }
@@ -441,7 +444,7 @@ impl Steps {
         self.is_marked
     }
 
-    /// Position of the last command on the course; `None` if commands left the course.
+    /// Position of the last command in the predicted course; `None` if a command was not predicted.
     pub const fn on_course(&self) -> Option<usize> {
         self.on_course
     }

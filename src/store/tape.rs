@@ -397,9 +397,9 @@ impl Tape {
         }
     }
 
-    /// Adds an action that makes room in memory. A script repeats the action before the current
-    /// command. Blocks that the current command has already freed thus count as still in use during
-    /// the action.
+    /// Adds an action that frees memory for the current command. A script repeats the action before
+    /// the current command. Blocks that the current command has already freed thus count as still
+    /// in use during the action.
     fn push_for_room(&mut self, action: Action) {
         self.short.spoil_if(self.is_begun, "memory was freed in the middle of a command");
         self.short.actions.push(action);

@@ -1,7 +1,7 @@
 //! Live tensors between two turns.
 //!
-//! Each live tensor has a slot in a table. A mark updates only the changed slots, so it takes the
-//! same time however many unchanged tensors are held.
+//! Each live tensor has a slot in a table. At a step mark, only the changed slots are updated, so a
+//! mark takes the same time however many unchanged tensors are held.
 
 use crate::command::TensorId;
 use crate::graph::{Graph, StorageKey, TensorInfo};
@@ -10,16 +10,16 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 
-/// Fingerprint of all live tensors: the number of tensors, and one hash of slots, layouts, and
-/// sharing of storages. Two boundaries are equal if their numbers of tensors and their hashes are
-/// equal.
+/// Fingerprint of all live tensors between two turns: their number, and one hash of slots, layouts,
+/// and sharing of storages. Two boundaries are equal if their numbers of tensors and their hashes
+/// are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Boundary {
     pub tensors: usize,
     hash: Sum,
 }
 
-/// A slot for each live tensor.
+/// Table with a slot for each live tensor.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     all: Vec<Option<Look>>,
@@ -82,7 +82,7 @@ impl Slots {
         self.free.first().copied().unwrap_or(self.all.len() as u32)
     }
 
-    /// The current boundary.
+    /// The fingerprint of the tensors that are live now.
     pub fn boundary(&self) -> Boundary {
         Boundary { tensors: self.of.len(), hash: self.hash }
     }

@@ -8,8 +8,8 @@ use crate::engine::Stats;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Time of the current turn, from its first command to its mark. The time between turns is left
-/// out: the caller spends it, and plans do not change it.
+/// Time of the current turn, from its first command to its step mark. The time between turns is
+/// left out: the caller spends it, and plans do not change it.
 #[derive(Debug, Default)]
 pub(super) struct Stopwatch {
     began: Option<Instant>,
@@ -21,8 +21,8 @@ pub(super) struct Stopwatch {
 pub(super) struct Unplanned {
     /// Times of the latest turns.
     took: VecDeque<Duration>,
-    /// Number of evictions in the last turn before a turn was taped. Taped and later turns do not
-    /// count, because memory is compacted for the tape.
+    /// Number of evictions in the last turn before the captured turn. The captured turn and later
+    /// turns do not count, because memory is compacted for the capture.
     evictions: u64,
 }
 
@@ -46,7 +46,7 @@ impl Stopwatch {
         *self = Self { began: Some(Instant::now()), took: None };
     }
 
-    /// Stops the clock, at the mark.
+    /// Stops the clock, at the step mark.
     pub fn mark(&mut self) {
         self.took = self.began.take().map(|began| began.elapsed());
     }
@@ -126,7 +126,8 @@ impl<D: Device> Planning<D> {
 }
 
 impl<D: Device> Replay<D> {
-    /// Bytes of the plan's block; 0 if the current turn has already put values into the block.
+    /// Bytes of the plan's block while it holds no values; 0 once the current turn has put values
+    /// into the block.
     fn idle_bytes(&self) -> u64 {
         use Command::{Apply, Put, Replace, UpdateAll};
         let uses =

@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// A captured turn, complete, with its tape.
 pub(super) struct Taken {
     pub tape: Tape,
-    /// Lengths of the tape's two records after each command. [`Tape`] describes both records.
+    /// Lengths of the tape's two records after each command; see [`Tape`].
     pub ends: Vec<Ends>,
     pub before: Boundary,
     /// Engine totals before the turn.
@@ -182,8 +182,8 @@ struct Outside {
 }
 
 impl Outside {
-    /// Returns `None` if the record is spoiled, or if the storages after the turn do not match the
-    /// storages before the turn.
+    /// Returns `None` if the record is marked as impossible to plan, or if the storages after the
+    /// turn do not match the storages before the turn.
     fn new(
         record: &Record,
         roots: &[Option<Root>],
@@ -308,8 +308,8 @@ const MOST_IN_GAPS: usize = 4096;
 /// planners find no addresses.
 const SEARCH: Exact = Exact { nodes: 50_000 };
 
-/// Finds an address for each used block. A moved block keeps its address. Returns `None` if the
-/// blocks do not fit in `room` bytes.
+/// Finds an address for each used block. A block and its moved copies get one address, so that no
+/// move is needed. Returns `None` if the blocks do not fit in `room` bytes.
 fn addresses(
     record: &Record,
     granule: u64,

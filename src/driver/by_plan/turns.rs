@@ -45,7 +45,8 @@ impl Expected {
 #[derive(Debug, Default)]
 pub(super) struct Numbering {
     this: Vec<TensorId>,
-    /// Slot that each tensor made in this turn takes over; `NONE` if the tensor takes over no slot.
+    /// Slot (entry in the table of live tensors) that each tensor made in this turn takes over;
+    /// `NONE` if it takes over no slot.
     heirs: Vec<u32>,
     /// Whether `this` is not in ascending order, because several threads send commands.
     is_mixed: bool,
@@ -58,13 +59,14 @@ pub(super) struct Turned {
     /// Tensors that took over a slot. Each entry has the tensor's index among the tensors made in
     /// the turn, and the slot.
     pub heirs: Vec<(u32, u32)>,
-    /// Slots that were emptied or refilled, each with the storage of its previous tensor.
+    /// Slots of live tensors that were emptied or refilled, each with the storage of its previous
+    /// tensor.
     pub left: Vec<(u32, StorageKey)>,
 }
 
 const NONE: u32 = u32::MAX;
 
-/// Bit that marks a slot in a name.
+/// Bit that is set in the name of a tensor from before the turn, which is the tensor's slot.
 const SLOT: u64 = 1 << 62;
 
 /// The name for any number without a tensor, such as the number of a consumed handle that is
@@ -72,7 +74,7 @@ const SLOT: u64 = 1 << 62;
 const NOTHING: TensorId = TensorId(1 << 63);
 
 impl Numbering {
-    /// The name of a tensor.
+    /// The name of a tensor in the turn.
     pub fn relative(&self, tensor: TensorId) -> TensorId {
         match (self.made_as(tensor), self.slots.of(tensor)) {
             (Some(at), _) => TensorId(at as u64),
@@ -154,8 +156,8 @@ impl Numbering {
             false
         });
         self.heirs.resize(self.this.len(), NONE);
-        // Fill inherited slots first. If several tensors inherit a slot, such as a value and its
-        // copy, the first one gets it.
+        // Fill slots that are taken over first. If several tensors would take over a slot, such as
+        // a value and its copy, the first one gets the slot.
         let mut rest = Vec::new();
         for (made, (&tensor, &heir)) in (0..).zip(self.this.iter().zip(&self.heirs)) {
             if self.slots.of(tensor).is_none()

@@ -23,10 +23,10 @@ pub(crate) struct Known {
     values: FxHashMap<Role, Values>,
 }
 
-/// Ordinals of the values in one role.
+/// Ordinals of the step's values that storages in one role hold.
 #[derive(Clone, Debug, Default)]
 struct Values {
-    /// The role's value at the start of the step.
+    /// Value that the storage in the role holds at the start of the step.
     carried: Option<u32>,
     /// Values made by commands, each with the position of its command, in ascending order of
     /// position.
@@ -34,7 +34,7 @@ struct Values {
 }
 
 impl Values {
-    /// The newest value of the role so far.
+    /// The newest value in the role so far.
     fn now(&self) -> Option<u32> {
         self.made.last().map(|made| made.0).or(self.carried)
     }
@@ -107,8 +107,9 @@ impl Steps {
         Some(self.known())
     }
 
-    /// Rotates a loop so that it begins after a mark. Without marks, the loop begins where it uses
-    /// the least memory. The result does not depend on the node at which the loop was entered.
+    /// Rotates a course that is a loop, so that it begins after a step mark. Without marks, the
+    /// loop begins where it uses the least memory. The rotated loop does not depend on the node at
+    /// which the program entered it.
     fn begin_where_a_step_does(&mut self) {
         let token =
             |position: usize| self.nodes[self.course[position % self.course.len()] as usize].token;
@@ -235,7 +236,7 @@ impl Steps {
         inputs
     }
 
-    /// Applies the role changes of a mark. The mark counts as reading the inheriting values,
+    /// Applies the role changes of a step mark. The mark counts as reading the inheriting values,
     /// because it makes them leaves. The mark also counts as reading the values from which the
     /// inheriting values would be restored.
     ///

@@ -1,4 +1,4 @@
-//! Turns that are equal except for the roles of the values carried into them.
+//! Turns that are equal except for the roles of the values from before the turn.
 //!
 //! A program may update a parameter by making a new parameter and then freeing the old one.
 //! Commands count as different if the roles of their inputs differ, so no step of a program that
@@ -51,8 +51,8 @@ impl Turns {
         }
     }
 
-    /// Replaces the last nodes of the current turn by the given nodes, which are ordered from the
-    /// latest to the earliest.
+    /// Replaces the last nodes of the current turn by the given nodes, ordered from the latest to
+    /// the earliest.
     pub fn correct(&mut self, mut latest_first: impl Iterator<Item = NodeId>) {
         let known = latest_first.by_ref();
         self.nodes.iter_mut().rev().zip(&mut *known).for_each(|(node, known)| *node = known);
@@ -81,7 +81,7 @@ struct Twins {
     /// Map from roles of the earlier turn to roles of the later turn. `then` is the reverse map.
     now: FxHashMap<Role, Role>,
     then: FxHashMap<Role, Role>,
-    /// Values that were carried into both turns in different roles.
+    /// Values from before the turns whose roles differ between the two turns.
     heirs: Vec<Heir>,
     /// Positions of commands that were matched to the wrong node, because their inputs equal the
     /// inputs of another command of the earlier turn.
@@ -214,7 +214,7 @@ impl Steps {
             let known = role(*now).filter(|_| old.index() < first_role);
             known.map(|known| *now = known).is_some()
         });
-        // Adapt and extend the role changes of the mark.
+        // Rename the roles in the mark's role changes, and add further role changes.
         self.renamed.iter_mut().for_each(|(_, now)| *now = now.and_then(role));
         let new = (first_role as u32..self.roles.len() as u32).map(Role::from);
         self.renamed.extend(new.map(|new| (new, role(new))));
