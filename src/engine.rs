@@ -62,7 +62,7 @@ type Layouts = SmallVec<[Layout; 2]>;
 /// The engine: a store, the evictor, cost model and settings. See the [module](self) documentation.
 pub struct Engine<D: Device> {
     store: Store<D>,
-    /// Failure to which each poisoned storage lost its value.
+    /// Failure to which each storage without a value lost its value.
     reasons: SecondaryMap<StorageKey, Error>,
     evictor: Box<dyn Evictor>,
     /// Result of [`Evictor::evicts`], read once because it is constant for an evictor.
@@ -108,8 +108,8 @@ pub struct Engine<D: Device> {
     late: VecDeque<late_times::Late>,
     /// Measured times of repeated runs.
     recomputed: late_times::Recomputed,
-    /// Dead storages that linger ([`Dead::Linger`]), oldest first. Some listed storages may have
-    /// been deleted since, or have a handle again.
+    /// Dead storages that stay resident for now ([`Dead::Linger`]), oldest first. Some listed
+    /// storages may have been deleted since, or have a handle again.
     lingering: VecDeque<StorageKey>,
     /// Length of `lingering` when deleted storages were last removed from the list.
     lingered: usize,

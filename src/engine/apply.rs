@@ -20,7 +20,7 @@ pub(super) struct Inputs {
 
 impl<D: Device> Engine<D> {
     /// Runs `op` and returns its outputs. An input that an output replaces in place is consumed:
-    /// its key is stale afterwards. An op without outputs runs only once, within `apply`.
+    /// afterwards, its key names no tensor. An op without outputs runs only once, within `apply`.
     ///
     /// # Errors
     /// If the op does not accept the types or shapes of its inputs, an input is lost to a failure,
@@ -73,9 +73,10 @@ impl<D: Device> Engine<D> {
     }
 
     /// Like [`Engine::apply`], but the caller has inferred the outputs, and failures are reported
-    /// later. If the op cannot be run, its outputs are poisoned. The failure is kept for the next
-    /// reader of the outputs and for [`Engine::take_failure`]. An update that cannot be run is
-    /// skipped: its in-place outputs are the old values.
+    /// later. If the op cannot be run, its outputs are poisoned: they have no value because of the
+    /// failure. The failure is kept for the next reader of the outputs and for
+    /// [`Engine::take_failure`]. An update that cannot be run is skipped: its in-place outputs are
+    /// the old values.
     ///
     /// # Errors
     /// If an input key names no tensor, or the outputs contradict the inputs. After an error,
@@ -105,7 +106,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// Makes the outputs of an op without running it, if an input is a stale handle, which names an
-    /// old value because of a failure. `None` if no input is stale.
+    /// old value because of a failure. `None` if no input is a stale handle.
     #[cold]
     #[inline(never)]
     fn lose_to_stale(
@@ -294,7 +295,8 @@ impl<D: Device> Engine<D> {
     }
 
     /// Handles a failed first run, and returns the failure. If memory was short for an op without
-    /// inputs, the run is postponed. After any other failure, the outputs are poisoned.
+    /// inputs, the run is postponed. After any other failure, the outputs are poisoned: they have
+    /// no value because of the failure.
     #[inline(never)]
     fn not_made(
         &mut self,

@@ -9,8 +9,8 @@ impl<D: Device> Engine<D> {
     /// Values that were kept only to restore the tensor are deleted. A leaf cannot be evicted.
     ///
     /// # Errors
-    /// If the key names no tensor, the tensor is poisoned, or memory does not suffice to regenerate
-    /// the tensor.
+    /// If the key names no tensor, the tensor was lost to a failure, or memory does not suffice to
+    /// regenerate the tensor.
     pub fn commit(&mut self, key: TensorKey) -> Result<(), Error> {
         self.working()?;
         let storage = self.tensor(key)?.storage;

@@ -64,8 +64,8 @@ impl<D: Device> Engine<D> {
         Ok(true)
     }
 
-    /// Next lingering dead storage, oldest first. Lingering dead storages are evicted before any
-    /// storage that the evictor chooses.
+    /// Next dead storage that still lingers in memory, oldest first. Lingering storages are evicted
+    /// before any storage that the evictor chooses.
     fn next_lingering(&mut self) -> Option<StorageKey> {
         while let Some(key) = self.lingering.pop_front() {
             let Some(storage) = self.store.graph.storages.get_mut(key) else { continue };

@@ -13,7 +13,7 @@ impl<D: Device> Engine<D> {
     /// frees the host copy of a tensor.
     ///
     /// If memory does not suffice, the value is uploaded when the tensor is read. If the upload
-    /// fails, the tensor is poisoned; see [`Engine::take_failure`].
+    /// fails, the tensor is lost; see [`Engine::take_failure`].
     pub fn put(&mut self, host: Arc<D::Host>) -> TensorKey {
         self.last_run = LastRun::default();
         let layout = D::layout_of(&host);

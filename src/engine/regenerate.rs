@@ -32,7 +32,7 @@ pub(super) struct Frame {
     held: SmallVec<[Hold; 4]>,
 }
 
-/// State of one input of a frame: pinned or not.
+/// State of one input of a waiting path (frame): pinned or not.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Hold {
     No,
@@ -48,7 +48,7 @@ impl Frame {
         Self { path, inputs, held }
     }
 
-    /// Inputs that the frame has pinned.
+    /// Inputs that the waiting path (frame) has pinned.
     fn pinned(&self) -> impl Iterator<Item = StorageKey> {
         self.inputs
             .iter()
@@ -77,26 +77,26 @@ pub(super) struct Cascade {
     frames: Vec<Frame>,
     /// Known paths that still have to run.
     pending: FxHashSet<PathKey>,
-    /// All paths that ran in the cascade, or still have to run.
+    /// All paths that ran in the regeneration, or still have to run.
     paths: FxHashMap<PathKey, Planned>,
-    /// Cost of running each path of the cascade once.
+    /// Cost of running each path of the regeneration once.
     needed_cost: f64,
     /// Sum of the planned costs of all runs so far. Planned costs are used because a measured time
     /// may be long only because the machine was busy.
     spent_cost: f64,
     /// Number of runs so far.
     spent_runs: usize,
-    /// Number of runs that were the first of their path in the cascade.
+    /// Number of runs that were the first of their path in the regeneration.
     first_runs: usize,
     /// Number of repeated runs allowed in addition to a quarter of the first runs. After more
     /// repeated runs, the engine searches for a schedule.
     patience: usize,
 }
 
-/// Path that a cascade ran or has to run.
+/// Path that a regeneration ran or has to run.
 #[derive(Clone, Copy)]
 struct Planned {
-    /// Cost of the path when the cascade first found it.
+    /// Cost of the path when the regeneration first found the path.
     cost: f64,
     ran: bool,
 }
@@ -263,8 +263,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Finishes a cascade by a schedule. Returns `None`, with nothing changed, if no schedule was
-    /// found.
+    /// Finishes a regeneration by a schedule. Returns `None`, with nothing changed, if no schedule
+    /// was found.
     fn start_over_by_schedule(
         &mut self,
         cascade: &mut Cascade,
@@ -301,7 +301,7 @@ impl<D: Device> Engine<D> {
         Some(self.follow(&schedule, wanted))
     }
 
-    /// Fails if the cost of the cascade, or of all recomputation so far, exceeds its limit.
+    /// Fails if the cost of the regeneration, or of all recomputation so far, exceeds its limit.
     fn check_limits(&mut self, cascade: &Cascade) -> Result<(), Error> {
         self.repeats.need(cascade.paths.len());
         self.check_recompute_limits()?;
@@ -378,7 +378,7 @@ impl<D: Device> Engine<D> {
     /// of the stack, and regenerates missing inputs. Returns false if no further bytes became
     /// evictable.
     ///
-    /// If no pins were released, a deep cascade could exhaust memory with its own pins, and a
+    /// If no pins were released, a deep regeneration could exhaust memory with its own pins, and a
     /// feasible program would fail. Storages restored for a frame are unpinned only if unpinning
     /// all others is not enough. Unpinned sooner, two restored storages could evict each other in
     /// turn without end.
@@ -429,7 +429,8 @@ impl<D: Device> Engine<D> {
     }
 
     /// Drops a dead storage at once, or lets it linger, as [`Dead`] says. A storage is dead if it
-    /// was regenerated only to restore other storages, and no later run of the cascade reads it.
+    /// was regenerated only to restore other storages, and no later run of the regeneration reads
+    /// it.
     pub(super) fn drop_if_dead(&mut self, key: StorageKey) {
         if self.settings.dead == Dead::Keep || !self.is_dead(key) || self.evictor_keeps(key) {
             return;

@@ -8,7 +8,7 @@ use crate::op::OpError;
 
 impl<D: Device> Engine<D> {
     /// Replaces the value of `target` by `value`, which becomes a leaf. Returns the new key;
-    /// `target` is stale afterwards.
+    /// afterwards, the key `target` names no tensor.
     ///
     /// If `value` is lost or cannot be restored, or if another command of the step failed, nothing
     /// is replaced and `target` itself is returned. If a later command of the step fails, the new
@@ -60,8 +60,8 @@ impl<D: Device> Engine<D> {
     }
 
     /// Undoes the replacements of the current step: the new keys name the old values again. The new
-    /// keys are stale because of `error`, or because of an older failure if the old keys were
-    /// already stale.
+    /// keys count as stale handles because of `error`, or because of an older failure if the old
+    /// keys were already stale.
     pub(super) fn take_back(&mut self, error: &Error) {
         for (key, old) in std::mem::take(&mut self.replaced) {
             let Ok(before) = self.tensor(old) else { continue };

@@ -68,9 +68,9 @@ impl<D: Device> Engine<D> {
         self.tell(Event::DidStep { step: self.step, used: self.store.space.used() });
     }
 
-    /// Removes deleted storages from the list of lingering storages: at both ends in every call,
-    /// and everywhere when the list has doubled. Because of the removal at both ends, the list is
-    /// empty if no lingering storage exists any more.
+    /// Removes deleted storages from the list of lingering dead storages: at both ends in every
+    /// call, and everywhere when the list has doubled. Because of the removal at both ends, the
+    /// list is empty if no lingering storage exists any more.
     fn forget_lingering(&mut self) {
         let storages = &self.store.graph.storages;
         let is_gone = |key: &StorageKey| !storages.contains_key(*key);

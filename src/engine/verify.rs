@@ -94,7 +94,7 @@ impl Verify {
         })))
     }
 
-    /// Bytes of host memory that the prints take.
+    /// Bytes of host memory that the prints (records of values' bits) take.
     pub fn host_bytes(&self) -> u64 {
         self.host_bytes
     }
@@ -132,7 +132,8 @@ impl Verify {
         }
     }
 
-    /// Compares a value's present bits with its print. Returns the first difference, if any.
+    /// Compares a value's present bits with its print, the record of its earlier bits. Returns the
+    /// first difference, if any.
     fn compare(&mut self, print: &Print, bits: &[u8], width: usize) -> Option<Difference> {
         self.counts.verified += 1;
         match self.print(bits, width) == *print {
@@ -177,7 +178,7 @@ impl<D: Device> Engine<D> {
         self.verify.is_some() && self.store.script.is_none()
     }
 
-    /// Keeps a print of a storage that is about to be evicted.
+    /// Keeps a print (record of the bits) of a storage that is about to be evicted.
     #[cold]
     pub(super) fn keep_bits(&mut self, key: StorageKey, cause: Cause) {
         // After a failed or postponed run, the block has no value, or only the remains of the
@@ -193,8 +194,8 @@ impl<D: Device> Engine<D> {
         self.keep_bits_of(key, layout);
     }
 
-    /// Keeps a print of a storage's present bits, unless a print exists already or the value is not
-    /// in the sample.
+    /// Keeps a print (record) of a storage's present bits, unless a print exists already or the
+    /// value is not in the sample.
     fn keep_bits_of(&mut self, key: StorageKey, layout: Layout) {
         let Some(held) = self.store.graph.held(key) else { return };
         let place = Place { storage: self.store.space.offset(held), layout };
@@ -214,8 +215,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Drops the print of a storage before the storage is deleted or becomes a leaf, because no run
-    /// makes the storage again.
+    /// Drops the print (record of the bits) of a storage before the storage is deleted or becomes a
+    /// leaf, because no run makes the storage again.
     #[cold]
     pub(super) fn forget_bits(&mut self, key: StorageKey) {
         if let Some(verify) = &mut self.verify
@@ -225,7 +226,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Prepares a repeated run of a path: keeps prints of the outputs that are resident.
+    /// Prepares a repeated run of a path: keeps prints (records of the bits) of the outputs that
+    /// are resident.
     ///
     /// # Errors
     /// If an earlier repeated run of the path gave other bits.
@@ -311,7 +313,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Compares the bits at a place with a print. Returns the first difference, if any.
+    /// Compares the bits at a place with a print, a record of earlier bits. Returns the first
+    /// difference, if any.
     ///
     /// # Errors
     /// If the device failed to show the bits.
@@ -335,8 +338,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Keeps prints of the outputs of a first run in a step by plan. Only outputs that the plan
-    /// evicts or makes again get a print.
+    /// Keeps prints (records of the bits) of the outputs of a first run in a step by plan. Only
+    /// outputs that the plan evicts or makes again get a print.
     #[cold]
     pub(crate) fn keep_planned(&mut self, first: u32, outputs: &[Place]) {
         for (output, &place) in outputs.iter().enumerate() {
@@ -392,7 +395,7 @@ impl<D: Device> Engine<D> {
         true
     }
 
-    /// Drops the prints of a turn by plan that has ended or did not begin.
+    /// Drops the prints (records of bits) of a turn by plan that has ended or did not begin.
     pub(crate) fn forget_planned(&mut self) {
         if let Some(verify) = &mut self.verify {
             let ByPlan { prints, .. } = std::mem::take(&mut verify.by_plan);
@@ -400,8 +403,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Moves the prints of a turn by plan into the tables. `firsts` has the paths of the turn's
-    /// first runs, by number.
+    /// Moves the prints (records of bits) of a turn by plan into the tables. `firsts` has the paths
+    /// of the turn's first runs, by number.
     pub(super) fn take_over_planned(&mut self, firsts: &[Option<PathKey>]) {
         let Some(verify) = &mut self.verify else { return };
         let ByPlan { prints, wrong } = std::mem::take(&mut verify.by_plan);

@@ -154,7 +154,7 @@ impl ByScore {
     }
 }
 
-/// Resets the note of `key`, if `key` is a candidate.
+/// Resets the note (lower bound of the score) of `key`, if `key` is a candidate.
 fn lower(key: StorageKey, view: View<'_>) {
     let position = view.graph.storages.get(key).and_then(|storage| storage.candidate);
     if let Some(position) = position {

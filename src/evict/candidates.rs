@@ -92,13 +92,14 @@ impl Candidates {
         &self.notes
     }
 
-    /// Notes of the candidates in [`Tier::Free`], and [`SPARED`] for all other candidates.
+    /// Notes (numbers kept for the evictor) of the candidates in [`Tier::Free`], and [`SPARED`] for
+    /// all other candidates.
     pub fn open(&self) -> &[Cell<f64>] {
         &self.open
     }
 
-    /// Writes to `open` the notes of the candidates up to `tier`, and [`SPARED`] for all other
-    /// candidates.
+    /// Writes to `open` the notes (numbers kept for the evictor) of the candidates up to `tier`,
+    /// and [`SPARED`] for all other candidates.
     pub fn open_up_to(&self, tier: Tier, open: &mut Vec<Cell<f64>>) {
         let of = |(note, &tier_of): (&Cell<f64>, &Tier)| {
             Cell::new(if tier_of <= tier { note.get() } else { SPARED })
@@ -107,7 +108,7 @@ impl Candidates {
         open.extend(self.notes.iter().zip(&self.tiers).map(of));
     }
 
-    /// Sets the note of a candidate.
+    /// Sets the note of a candidate, a number kept for the evictor.
     #[inline]
     pub fn note(&self, position: usize, note: f64) {
         self.notes[position].set(note);
@@ -116,7 +117,7 @@ impl Candidates {
         }
     }
 
-    /// Sets all notes to [`UNKNOWN`].
+    /// Sets the notes of all candidates to [`UNKNOWN`].
     pub fn forget_notes(&self) {
         (0..self.keys.len()).for_each(|position| self.note(position, UNKNOWN));
     }

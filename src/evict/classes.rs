@@ -73,8 +73,9 @@ impl Classes {
         self.leave_telling(key, |_, _| false);
     }
 
-    /// Removes a storage from its class, and calls `tell` for each watcher of the class with the
-    /// removed cost. Watchers for which `tell` returns false are dropped.
+    /// Removes a storage from its class. Calls `tell` with the removed cost for each watcher, a
+    /// candidate whose floor includes the class. Watchers for which `tell` returns false are
+    /// dropped.
     fn leave_telling(&mut self, key: StorageKey, mut tell: impl FnMut(Watcher, f64) -> bool) {
         if let Some(member) = self.members.remove(key) {
             let root = self.sets.root(member.node);
@@ -153,7 +154,8 @@ struct Told {
 }
 
 impl WatchedClasses {
-    /// Present cost of the classes around a candidate. Records the cost as the candidate's floor.
+    /// Present cost of the classes around a candidate. Records the cost as the candidate's floor,
+    /// the lower bound of later costs.
     pub fn cost(&mut self, candidate: StorageKey, graph: &Graph) -> f64 {
         let Self { classes, told, stamps } = self;
         let roots = classes.roots_of(graph.sources(candidate).chain(graph.dependents(candidate)));
@@ -196,8 +198,8 @@ impl WatchedClasses {
         self.classes.join(key, graph);
     }
 
-    /// Removes a restored or deleted storage from its class, and lowers the floors that include the
-    /// storage's cost.
+    /// Removes a restored or deleted storage from its class, and lowers the candidates' floors
+    /// (lower bounds of costs) that include the storage's cost.
     pub fn leave(&mut self, key: StorageKey, graph: &Graph, lowered: &mut Lowered) {
         let Self { classes, told, .. } = self;
         classes.leave_telling(key, |watcher, cost| match told.get_mut(watcher.key) {
@@ -211,8 +213,8 @@ impl WatchedClasses {
         if told.is_empty() {
             return;
         }
-        // For the neighbours of `key`, the floor may fall by the cost of the whole class, not only
-        // by that of `key`.
+        // The floor of a neighbour of `key` may fall by the cost of the whole class, not only by
+        // the cost of `key`.
         for neighbour in graph.sources(key).chain(graph.dependents(key)) {
             if told.remove(neighbour).is_some() {
                 lowered.push(neighbour);

@@ -14,7 +14,7 @@ pub(super) struct Forest<T> {
 
 #[derive(Debug)]
 struct Node<T> {
-    /// `None` for a root.
+    /// Parent of the node; `None` for the root of a tree.
     parent: Option<NodeKey>,
     /// Number of child nodes, plus one until the node's user releases the node. A node with 0
     /// references is removed. The forest thus has only nodes that users of the forest still need.

@@ -15,7 +15,7 @@ use slotmap::{Key as _, SecondaryMap};
 /// Limit on the number of paths that are visited to lower floors for one restored storage.
 const FAR: usize = 256;
 
-/// Costs of evicted neighbourhoods, with a floor for each candidate.
+/// Costs of evicted neighbourhoods, with a floor (lower bound of the cost) for each candidate.
 ///
 /// A path counts once, however many of its outputs are evicted, because running the path restores
 /// all its outputs.
@@ -26,7 +26,7 @@ pub(super) struct Neighbourhood {
     /// Weights of the evicted storages that need the candidate to be recomputed; `None` if their
     /// costs do not count.
     down: Option<Reach>,
-    /// Floors of candidates whose scores were computed.
+    /// Floor (lower bound of the cost) of each candidate whose score was computed.
     floors: SecondaryMap<StorageKey, Floor>,
     /// Total cost subtracted from all floors so far: the costs of deleted evicted storages, and of
     /// restored storages with too many dependents.
@@ -113,8 +113,8 @@ impl Neighbourhood {
         self.floors.remove(key);
     }
 
-    /// Lowers the floors that counted a restored storage. All inputs of the restored storage are
-    /// resident, because the run that restored it just read them.
+    /// Lowers the floors (lower bounds of costs) that counted a restored storage. All inputs of the
+    /// restored storage are resident, because the run that restored it just read them.
     pub fn did_regenerate(&mut self, key: StorageKey, graph: &Graph, lowered: &mut Lowered) {
         let Self { floors, walk, .. } = self;
         let cost = graph.own_cost(key);
@@ -139,7 +139,8 @@ impl Neighbourhood {
         }
     }
 
-    /// Lowers all floors by the cost of `key`, which is about to be deleted.
+    /// Lowers all floors (lower bounds of costs) by the cost of `key`, which is about to be
+    /// deleted.
     ///
     /// No storage needs `key`, so only neighbourhoods of its direct and indirect sources contain
     /// it. Finding the affected neighbourhoods for each storage of a deleted history would take

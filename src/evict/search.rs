@@ -31,7 +31,7 @@ const LEAST_DISTANCE: f64 = 1e-12;
 /// Request to a policy for the floor or the score of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Question {
-    /// Requests the floor, which is cheaper to compute than the score.
+    /// Requests the floor, a lower bound of the score that is cheaper to compute.
     Floor,
     /// Requests the score. If the score is above `enough`, any floor above `enough` suffices.
     Score { enough: f64 },
@@ -40,7 +40,8 @@ pub(super) enum Question {
 /// Candidates as parallel arrays.
 #[derive(Clone, Copy)]
 pub(super) struct Field<'a> {
-    /// Floors of all candidates, before the division by the staleness or the distance.
+    /// Floors (lower bounds of scores) of all candidates, before the division by the staleness or
+    /// the distance.
     pub known: &'a [Cell<f64>],
     /// Floors that a search reads: copies of `known`, but [`SPARED`] for candidates that the search
     /// skips.
@@ -177,7 +178,8 @@ impl Search {
         best
     }
 
-    /// Converts a policy's number to a floor. NaN counts as the highest number.
+    /// Converts a policy's number to a floor, a lower bound of the score. NaN counts as the highest
+    /// number.
     fn heard(&self, answer: f64) -> f64 {
         if answer.is_nan() { f64::INFINITY } else { answer.max(self.least) }
     }

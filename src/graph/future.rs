@@ -158,7 +158,7 @@ impl Future {
         self.unmade.insert(Unmade::default())
     }
 
-    /// Replaces an unmade root by its storage, if the storage has been made since.
+    /// Replaces a root that was not made by its storage, if the storage has been made since.
     pub(crate) fn resolve(&self, root: Root) -> Root {
         match root {
             Root::Unmade(key) => {
@@ -169,7 +169,7 @@ impl Future {
         }
     }
 
-    /// Notes that command number `at` will read `root`.
+    /// Notes that command number `at` will read `root`, a storage that may not be made yet.
     pub(crate) fn will_read(&mut self, root: Root, at: u64) {
         // A command may read the same storage twice.
         if let Some(plans) = self.plans(root)
@@ -179,14 +179,16 @@ impl Future {
         }
     }
 
-    /// Notes that command number `at` will end a handle to `root`.
+    /// Notes that command number `at` will end a handle to `root`, a storage that may not be made
+    /// yet.
     pub(crate) fn will_end(&mut self, root: Root, at: u64) {
         if let Some(plans) = self.plans(root) {
             plans.ends.push_back(at);
         }
     }
 
-    /// Notes that a waiting command will make a handle to `root`.
+    /// Notes that a waiting command will make a handle to `root`, a storage that may not be made
+    /// yet.
     pub(crate) fn will_name(&mut self, root: Root) {
         if let Some(plans) = self.plans(root) {
             plans.handles += 1;
@@ -225,7 +227,7 @@ impl Future {
         }
     }
 
-    /// Removes the reads and ends of `root` up to the current command.
+    /// Removes the noted reads of `root`, and ends of its handles, up to the current command.
     pub(crate) fn settle(&mut self, root: Root) {
         let (now, root) = (self.now, self.resolve(root));
         let Some(plans) = self.plans_if_any(root) else { return };
@@ -243,9 +245,9 @@ impl Future {
         }
     }
 
-    /// Future uses of a root. `None` if the storage was removed: after an earlier failure, the
-    /// command's handle names another storage. Future uses of the other storage are not noted; the
-    /// engine finds it when the command runs.
+    /// Future uses of a root, a storage that may not be made yet. `None` if the storage was
+    /// removed: after an earlier failure, the command's handle names another storage. Future uses
+    /// of the other storage are not noted; the engine finds it when the command runs.
     fn plans(&mut self, root: Root) -> Option<&mut Plans> {
         match self.resolve(root) {
             Root::Made(storage) => Some(self.of_made.entry(storage)?.or_default()),

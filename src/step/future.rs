@@ -28,7 +28,7 @@ pub struct StepFuture {
     bytes: Vec<u64>,
     /// Position of the command that makes each value; 0 for carried values.
     made: Vec<u32>,
-    /// First position at which no handle holds each value.
+    /// First position at which no handle holds the value, for each value.
     gone: Vec<u32>,
     /// Number of values made before the step (*carried* values), which have the lowest ordinals.
     carried: u32,
@@ -86,8 +86,8 @@ impl StepFuture {
         self.bytes[ordinal as usize]
     }
 
-    /// Positions of a value's life. The range begins at the command that makes the value, and ends
-    /// before the first position at which no handle holds the value.
+    /// Positions at which a value is live. The range begins at the command that makes the value,
+    /// and ends before the first position at which no handle holds the value.
     #[must_use]
     pub fn life(&self, ordinal: u32) -> std::ops::Range<u32> {
         self.made[ordinal as usize]..self.gone[ordinal as usize]
@@ -238,7 +238,7 @@ impl StepFutureBuilder {
         self.future.outputs.push(ordinal);
     }
 
-    /// Notes that no handle holds a value from the current position on.
+    /// Notes that from the current position on, no handle holds a value.
     pub fn gone(&mut self, ordinal: u32) {
         self.future.gone[ordinal as usize] = self.at();
     }

@@ -23,7 +23,7 @@ pub(in crate::engine) struct Closure {
     pub(super) wanted: Positions,
 }
 
-/// A storage in a closure.
+/// A storage in a closure, the part of the graph that a regeneration touches.
 #[derive(Debug)]
 pub(super) struct Storage {
     pub(super) key: StorageKey,
@@ -41,7 +41,7 @@ pub(super) struct Storage {
     pub(super) readers: Positions,
 }
 
-/// A path in a closure.
+/// A path in a closure, the part of the graph that a regeneration touches.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) path: PathKey,

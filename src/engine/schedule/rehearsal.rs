@@ -30,8 +30,9 @@ const LOOKED_AT: usize = 64;
 /// should take less time than the runs.
 const EFFORT: usize = 4096;
 
-/// Rehearses the closure. Returns the steps, their cost and the number of runs. Returns `None` if
-/// the runs do not fit in `room` bytes, or exceed the limits on cost, runs or effort.
+/// Simulates the runs of a closure, the part of the graph that a regeneration touches. Returns the
+/// steps, their cost and the number of runs. Returns `None` if the runs do not fit in `room` bytes,
+/// or exceed the limits on cost, runs or effort.
 pub(super) fn rehearse(
     closure: &Closure,
     order: &[u32],
@@ -56,7 +57,8 @@ struct Rehearsal<'a> {
     closure: &'a Closure,
     /// Time at which each run is due; `None` for a run that is not due but may have to run.
     due: Vec<Option<u32>>,
-    /// Number of due runs: the time at which all wanted storages must be resident.
+    /// Number of due runs (runs that have to run), which is the time at which all wanted storages
+    /// must be resident.
     end: u32,
     now: u32,
     nodes: Vec<Node>,
@@ -175,7 +177,7 @@ impl<'a> Rehearsal<'a> {
         evicted.map(|node| node.needed).min().unwrap_or(NEVER)
     }
 
-    /// Advances the time after a due run.
+    /// Advances the time by one after a due run, a run that has to run.
     fn pass(&mut self, run: u32) {
         self.now += 1;
         self.look_again_around(run);
@@ -292,7 +294,7 @@ impl<'a> Rehearsal<'a> {
         Frame { run, pinned: SmallVec::from_elem(false, self.inputs(run).len()) }
     }
 
-    /// Pins the inputs of a frame that are resident.
+    /// Pins the inputs of a waiting run (frame) that are resident.
     fn pin_inputs(&mut self, frame: &mut Frame) {
         for (&node, pinned) in self.inputs(frame.run).iter().zip(&mut frame.pinned) {
             if !*pinned && self.nodes[node as usize].resident {
@@ -362,7 +364,8 @@ impl<'a> Rehearsal<'a> {
         (self.cost <= self.most && self.runs <= self.most_runs).then_some(())
     }
 
-    /// Releases the pins of waiting frames. Each frame checks its inputs again when it is on top.
+    /// Releases the pins of waiting frames. Each waiting run checks its inputs again when it is on
+    /// top of the stack.
     fn yield_pins(&mut self, frames: &mut [Frame]) -> bool {
         let waiting = frames.len() - 1;
         for frame in &mut frames[..waiting] {

@@ -179,7 +179,8 @@ fn needs_are_those_that_a_plain_walk_finds() {
     assert!(counts.kept > 500 && counts.let_go > 5_000, "{counts:?}");
 }
 
-/// Evictor that chooses by floors, and checks whether any other score is lower.
+/// Evictor that chooses by floors (lower bounds of scores), and checks whether any other score is
+/// lower.
 #[derive(Debug)]
 struct Compared<P> {
     by_floors: ByScore,
