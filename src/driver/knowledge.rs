@@ -9,8 +9,8 @@ use crate::step::KnownSteps;
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Knowledge {
-    /// Known steps, with which steps are recognized from the first command on. If `None`, steps are
-    /// recognized from the first eviction on.
+    /// Steps that are known before the program begins. With known steps, the driver recognizes
+    /// steps from the first command on; with `None`, from the first eviction on.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub steps: Option<KnownSteps>,
     /// Forecasts: the best way found to run each step.

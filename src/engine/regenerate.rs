@@ -216,7 +216,7 @@ impl<D: Device> Engine<D> {
                 return Ok(());
             };
             // Run the top path. If memory does not suffice for the run, waiting frames give up
-            // pins. If that is not enough, a schedule is tried.
+            // pins. If giving up pins is not enough, a schedule is tried.
             self.check_interrupt()?;
             match self.run_path(path) {
                 Ok(()) => {

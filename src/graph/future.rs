@@ -158,7 +158,7 @@ impl Future {
         self.unmade.insert(Unmade::default())
     }
 
-    /// Replaces a root that was not made by its storage, if the storage has been made since.
+    /// Returns the storage in place of an unmade root, if the storage has been made since.
     pub(crate) fn resolve(&self, root: Root) -> Root {
         match root {
             Root::Unmade(key) => {

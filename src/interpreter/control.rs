@@ -8,8 +8,8 @@ use std::cell::Cell;
 
 /// Limit on bytes of host values that were sent to the worker and that the worker has not put yet.
 /// A sender that exceeds the limit waits, unless the worker has put all other values. A worker with
-/// a window must not wait for more bytes than the limit before it executes a command. Otherwise
-/// worker and sender would wait for each other.
+/// a window must not wait for more bytes than the limit before it executes a command. A worker that
+/// waited for more bytes would wait for a sender that waits for the worker.
 const MOST_IN_FLIGHT: u64 = Window::PUT_BYTES;
 
 thread_local! {

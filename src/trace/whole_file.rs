@@ -163,8 +163,8 @@ fn begin(partial: &Path) -> io::Result<File> {
         _ => error,
     })?;
     take(&file, partial)?;
-    // Unlock the old partial file only now. Until here, another program that opened the old file
-    // finds it locked, and gives up.
+    // Unlock the old partial file only after the new file is locked. Until then, another program
+    // that opened the old file finds it locked, and gives up.
     drop(left);
     Ok(file)
 }

@@ -267,7 +267,8 @@ mod tests {
         }
     }
 
-    /// Exchanged elements have the same sum, and three elements can change and keep both sums.
+    /// Two exchanged elements leave the sum unchanged, and three changed elements can leave both
+    /// sums unchanged.
     #[test]
     fn sums_alone_do_not_hide_a_difference() {
         let before: Vec<u8> = (0..1000u32).flat_map(|x| (x + 10).to_le_bytes()).collect();
