@@ -43,13 +43,14 @@
 //!    the old value ends at the update.
 //! 5. The bytes in memory never exceed the budget.
 //!
-//! Then the runs beyond the first of each op cost at least [`Bound::cost`].
+//! Under these conditions, the runs of ops after their first runs cost at least [`Bound::cost`] in
+//! total.
 //!
 //! The engine meets these conditions under every policy, every threshold and every setting for dead
-//! tensors. Some actions of the engine are not among these conditions. The engine keeps values
-//! without handles for the ops that read them, and copies a value before an update. The engine also
-//! commits by itself, and leaves holes in an arena. All of these actions only take more memory.
-//! Therefore no run of the engine recomputes less than the bound.
+//! tensors. The conditions leave out some actions of the engine. The engine keeps values without
+//! handles for the ops that read them, and copies a value before an update. The engine also commits
+//! by itself, and leaves holes in an arena. All of these actions only take more memory. Therefore
+//! no run of the engine recomputes less than the bound.
 //! [`Command::Drop`](crate::program::Command::Drop) may make the engine recompute although memory
 //! suffices.
 //!
@@ -58,14 +59,14 @@
 //! Choose some instants at which memory is short; an instant is the run of one command. If a value
 //! is absent at a chosen instant of a gap, its op runs again before the gap ends. The gaps of one
 //! value do not overlap, so each gap with an absence causes a separate run of the op. One run makes
-//! all outputs of the op, so the cost of the run is divided among the outputs. Each gap pays the
-//! share of its value. At each chosen instant, the budget must hold the needs of the current
-//! command, the values that cannot be evicted, and the resident values that are in a gap. Choosing
-//! absences at the least cost under these constraints is a relaxation of the problem. Replace the
-//! constraints by a price of memory at each chosen instant. Any prices from 0 up are allowed. By
-//! weak duality, the minimum of the problem with prices is at most the minimum of the relaxation.
-//! The problem with prices has one independent part for each gap, and each part is minimized
-//! separately. ∎
+//! all outputs of the op, so the cost of the run is divided among the outputs. Each gap is charged
+//! with the share of its value. At each chosen instant, the budget must hold the needs of the
+//! current command, the values that cannot be evicted, and the resident values that are in a gap.
+//! Choosing absences at the least cost under these constraints is a relaxation of the problem.
+//! Replace the constraints by a price of memory at each chosen instant. Any prices from 0 up are
+//! allowed. By weak duality, the minimum of the problem with prices is at most the minimum of the
+//! relaxation. The problem with prices has one independent part for each gap, and each part is
+//! minimized separately. ∎
 //!
 //! # Two strengthenings
 //!
@@ -81,8 +82,8 @@
 //! `g(p) = min(bytes(p) * w, c(p) + sum of g(q) over the inputs q of p)`. The function `g(p)` is
 //! the minimum of several linear functions of `w`.
 //!
-//! Several ops that may have to run again may read `p`. The charge `g(p)` is then made once for a
-//! group of overlapping gaps of their outputs. In this charge, `w` is the price of holding a byte
+//! Several ops that may have to run again may read `p`. The charge `g(p)` is then counted once for
+//! a group of overlapping gaps of their outputs. In this charge, `w` is the price of holding a byte
 //! while any of these outputs is absent. During these gaps, either `p` is resident while any of the
 //! outputs is absent, or the op of `p` runs at least once.
 

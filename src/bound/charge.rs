@@ -1,5 +1,6 @@
-//! Cost of having a source (an input of an op) in memory when the op runs again. This is the lesser
-//! of two costs: holding the bytes of the source, or running again the op that made the source.
+//! Cost of having a source (an input of an op) in memory when the op runs again. The cost is the
+//! lesser of two costs: holding the bytes of the source, or running again the op that made the
+//! source.
 
 use smallvec::SmallVec;
 

@@ -344,8 +344,8 @@ impl Builder<'_> {
     fn finish(self, commands: &[RecordedCommand]) -> Demand {
         let Self { values, paths, mut needs, work, .. } = self;
         let count = needs.len();
-        // Position -> change, from this position on, of a number of bytes: those that cannot be
-        // evicted (`staying`), or those in a gap (`away`).
+        // Position -> change, from this position on, of the bytes that cannot be evicted
+        // (`staying`) and of the bytes in gaps (`away`).
         let mut staying = vec![0i64; count + 1];
         let mut away = vec![0i64; count + 1];
         let mut gaps = Vec::new();

@@ -30,16 +30,17 @@ impl Effort {
     pub const THOROUGH: Self = Self { instants: 400, steps: 4000 };
 }
 
-/// Number of steps without a higher bound after which the distance of the goal is halved.
+/// Number of steps without a higher bound after which the distance from the best value to the goal
+/// is halved.
 const PATIENCE: usize = 25;
 
 /// First and last distance of the goal above the best value found so far, as fractions of the cost
-/// of the program. The climb begins with the first distance, and ends when the distance is below
+/// of the program. The search begins with the first distance, and ends when the distance is below
 /// the last.
 const GOALS: [f64; 2] = [0.05, 1e-6];
 
-/// A climb returns to the best prices when its value is more than `ASTRAY` times the distance of
-/// the goal below the best value.
+/// A search returns to its best prices once its value is too far below the best value: by more than
+/// `ASTRAY` times the distance from the best value to the goal.
 const ASTRAY: f64 = 50.0;
 
 /// Allowance for rounding errors that is subtracted from each value, as a fraction of the peak
@@ -73,7 +74,7 @@ pub(super) struct Dual<'a> {
     sums: Vec<f64>,
     /// Instant -> change from this instant on in the bytes that absences save.
     saved: Vec<f64>,
-    /// Buffer for the ways of the gaps of the current group, reused between groups.
+    /// Memory for the ways of the gaps of the current group; reused for each group.
     ways: Vec<Way>,
     /// Item -> whether its value is absent at the prices of the last call of `value`.
     is_away: Vec<bool>,
@@ -101,7 +102,7 @@ pub struct Absence {
     pub to: u32,
     /// Size of the value in bytes.
     pub bytes: u64,
-    /// Fraction absent: 0 if the value is kept, 1 if it is evicted. Mostly near 0 or 1.
+    /// Fraction absent: 0 if the value is kept, 1 if it is evicted. Most fractions are near 0 or 1.
     pub share: f64,
 }
 
@@ -329,7 +330,7 @@ impl Demand {
     /// [`Demand::bound`] with the given effort.
     ///
     /// # Errors
-    /// As for [`Demand::bound`].
+    /// The errors of [`Demand::bound`].
     pub fn bound_by(&self, budget: u64, effort: Effort) -> Result<Bound, Misfit> {
         Ok(self.relaxed(budget, effort)?.bound)
     }
@@ -338,7 +339,7 @@ impl Demand {
     /// is near 1, it is best to evict the value in that gap.
     ///
     /// # Errors
-    /// As for [`Demand::bound`].
+    /// The errors of [`Demand::bound`].
     pub fn relaxed(&self, budget: u64, effort: Effort) -> Result<Relaxed, Misfit> {
         self.check(budget)?;
         let points = self.instants(budget, effort.instants);

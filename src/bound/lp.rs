@@ -20,7 +20,7 @@ impl Demand {
     /// [`Bound::excess`]: super::Bound::excess
     ///
     /// # Errors
-    /// As for [`Demand::bound`].
+    /// The errors of [`Demand::bound`].
     pub fn relaxation(&self, budget: u64, effort: Effort) -> Result<String, Misfit> {
         self.check(budget)?;
         let points = self.instants(budget, effort.instants);

@@ -128,7 +128,7 @@ impl Terms {
     }
 }
 
-/// Which values and paths the absences in gaps depend on.
+/// Values and paths that the absences in gaps depend on.
 struct Sources<'a> {
     values: &'a [Value],
     paths: &'a [Path],
@@ -213,8 +213,8 @@ impl<'a> Sources<'a> {
     }
 
     fn of_root(&self, root: Root, gap: Gap) -> Charge {
-        // No value has the root of this walk, so any shared source that the walk visits counts as
-        // free.
+        // The walk has a root that no value has, so any shared source that the walk visits counts
+        // as free.
         let none = Some((Root::Value(u32::MAX), 0));
         let mut walk = Walk { sources: self, gap, root: none, left: MOST_SOURCES };
         match root {

@@ -287,8 +287,8 @@ impl Checkpoint {
     /// ```
     ///
     /// # Errors
-    /// An error if the names differ, or a type or shape differs. The error lists all such tensors,
-    /// and nothing has changed.
+    /// An error if the names differ, or a type or shape differs. The error lists all differing
+    /// tensors, and the module is unchanged.
     ///
     /// An error if the file cannot be read, a number is too large for the type that it is converted
     /// to, or the runtime fails. After such an error, some tensors of the module may be new and
@@ -326,7 +326,8 @@ impl Checkpoint {
     /// ```
     ///
     /// # Errors
-    /// An error if the names differ, or a type or shape differs. The error lists all such tensors.
+    /// An error if the names differ, or a type or shape differs. The error lists all differing
+    /// tensors.
     pub fn fit(&self, module: &mut dyn Module) -> Result<Fit, CheckpointError> {
         let layouts = state(module).into_iter().map(|(name, state)| {
             let (State::Parameter(tensor) | State::Buffer(tensor)) = state;

@@ -68,8 +68,8 @@ impl fmt::Display for Report {
     }
 }
 
-/// Divisor of the peak for the extra bytes that the default budget adds. Holes between tensors may
-/// make a test need more than its peak, even if nothing is evicted.
+/// Divisor: the default budget is the peak plus the peak divided by `HOLES`. Holes between tensors
+/// may make a test need more than its peak, even if nothing is evicted.
 const HOLES: u64 = 16;
 
 /// Loads a network, tests it, and reports the result.

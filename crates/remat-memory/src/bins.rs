@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::bin::{Bin, Hole};
 use super::slab::Slab;
 
-/// Number of bits, below the highest bit of a size, that choose the class: each power of two is cut
+/// Number of bits, below the highest bit of a size, that choose the class. Each power of two is cut
 /// into `2^STEP_BITS` classes. A class is at most 1.6 % wide.
 const STEP_BITS: u32 = 6;
 /// Number of classes per power of two.
@@ -117,8 +117,8 @@ impl Bins {
         let bin = self.bin_of(hole.size);
         let emptied = self.bins[bin].remove(hole, slab);
         self.len -= 1;
-        // The code has no branch, because it is unpredictable whether a bin or a word becomes
-        // empty.
+        // The bitmap is updated without a branch, because it is unpredictable whether a bin or a
+        // word becomes empty.
         let word = &mut self.words[bin / 64];
         *word &= !(u64::from(emptied) << (bin % 64));
         self.summary &= !(u64::from(*word == 0) << (bin / 64));

@@ -1,13 +1,13 @@
 //! Compaction: moving blocks together if enough bytes are free, but no hole is large enough.
 //!
 //! There are two kinds of plans. *Sliding* picks a run of neighbouring chunks and packs the blocks
-//! of the run to its low end. Two holes merge only if all blocks between them move. So the cost of
-//! a run between two needed holes is the bytes of all its blocks, and a scan with two pointers
+//! of the run to its low end. Two holes merge only if all blocks between them move. The cost of a
+//! run between two needed holes is therefore the bytes of all its blocks. A scan with two pointers
 //! finds the cheapest run.
 //!
 //! *Evacuating* picks a run whose blocks fit into holes elsewhere. The bytes of these blocks become
 //! part of the new hole. Evacuating is often far cheaper than sliding, but the blocks may fit into
-//! no other holes. So only the few cheapest runs are tried.
+//! no other holes. Evacuating is therefore tried for the few cheapest runs only.
 
 use std::cmp::Reverse;
 
@@ -32,7 +32,7 @@ pub struct Move {
     pub bytes: u64,
 }
 
-/// Run of neighbouring chunks of one region without unmovable blocks.
+/// Run of neighbouring chunks of one region, in which every block may move.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     /// First byte.

@@ -36,8 +36,8 @@ impl Arena {
     /// - totals;
     /// - the line of [`Arena::occupancy`].
     ///
-    /// These bins are used only in this text: the arena keeps its holes in many more, narrower
-    /// bins.
+    /// TensorFlow's bins are used only in this text: the arena keeps its holes in many more,
+    /// narrower bins.
     ///
     /// ```
     /// let mut arena = remat_memory::Arena::new(2048);

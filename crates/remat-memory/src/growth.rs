@@ -2,7 +2,8 @@
 
 use super::Region;
 
-/// Length in bytes of the first region if memory is taken as needed and the limit is not lower.
+/// Length in bytes of the first region, if memory is taken as needed and the limit is at least this
+/// length.
 const FIRST_REGION: u64 = 2 << 20;
 
 /// Source of the memory that an arena's offsets refer to.
@@ -11,7 +12,7 @@ pub trait RegionSource {
     ///
     /// The source chooses the start and the number of extra bytes, both multiples of the
     /// granularity. The region must not overlap any region that the source gave and did not get
-    /// back. `None` if the source has no region of this size; the next call then requests a smaller
+    /// back. `None` if the source has no region of this size. The pool then requests a smaller
     /// region.
     fn take(&mut self, bytes: u64) -> Option<Region>;
 
@@ -29,8 +30,8 @@ pub trait RegionSource {
 pub struct Growth {
     /// Limit on the bytes of all regions together.
     pub memory_limit: u64,
-    /// Whether regions are taken as needed: first 2 MiB, then twice as much each time. If not, the
-    /// first allocation takes one region of `memory_limit` bytes.
+    /// Whether regions are taken as needed: first 2 MiB, then twice as much each time. If `false`,
+    /// the first allocation takes one region of `memory_limit` bytes.
     pub allow_growth: bool,
     /// Whether an allocation that fits nowhere may give back regions without blocks to the source,
     /// to take a larger region.
@@ -42,8 +43,8 @@ pub struct Growth {
 pub(super) struct Grower {
     /// Size of the next request, if the limit allows that many more bytes. Never 0.
     next_region: u64,
-    /// Limit for the doubling of `next_region`. TensorFlow has no such limit, so its size overflows
-    /// if regions are taken and given back often enough.
+    /// Limit for the doubling of `next_region`. TensorFlow has no such limit: after enough regions
+    /// are taken and given back, the size of its next request overflows.
     most: u64,
     granularity: u64,
 }

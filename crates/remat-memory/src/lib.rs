@@ -52,9 +52,9 @@
 //! # The reference
 //!
 //! [`SplitRule::TensorFlow`] and a [`Pool`] together are TensorFlow's BFC allocator: granules of
-//! 256 bytes, best fit, its rule of when to split, regions, statistics, dump. Two differences do
-//! not change results: bins are narrower, and no table holds a handle for every 256 bytes. Three
-//! differences change the behaviour:
+//! 256 bytes, best fit, its rule of when to split, regions, statistics, dump. Two differences to
+//! TensorFlow's allocator do not change results: bins are narrower, and no table holds a handle for
+//! every 256 bytes. Three other differences change the behaviour:
 //!
 //! - A request for 0 bytes takes a granule.
 //! - The last request to a source is for exactly the bytes wanted.
@@ -70,8 +70,8 @@
 //!
 //! # No index by address
 //!
-//! No table grows with the capacity of the arena, and a block is found by its handle only. There is
-//! no index by address, so [`Arena::alloc_at`] is slower than the other methods that take a block.
+//! No table grows with the capacity of the arena. A block is found by its handle only. There is no
+//! index by address, so [`Arena::alloc_at`] is slower than the other methods that take a block.
 
 #![forbid(unsafe_code)]
 
@@ -117,8 +117,8 @@ pub use split::SplitRule;
 pub use stats::ArenaStats;
 pub use walk::{Chunk, Chunks, Content, FreeNeighbors};
 
-/// Default granularity, in bytes: offsets and sizes are multiples of this. 256 is enough for the
-/// alignment that any kernel needs.
+/// Default granularity, in bytes: offsets and sizes are multiples of `ALIGNMENT`. 256 is enough for
+/// the alignment that any kernel needs.
 pub const ALIGNMENT: u64 = 256;
 
 /// README, whose program is compiled and run as a test.

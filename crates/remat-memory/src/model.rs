@@ -1,9 +1,9 @@
 //! Brute-force model of the arena and its pool: sorted lists of ranges, compared after each
 //! operation.
 //!
-//! The model uses the public interface alone. The fuzz target includes this file (`#[path]`, with
-//! the names below in scope). The target cuts its input into words, and applies
-//! [`Operation::from_word`] of each word.
+//! The model uses the public interface alone. The fuzz target includes this file by `#[path]`, and
+//! imports the types that this file takes from `super`. The target cuts its input into words, and
+//! applies [`Operation::from_word`] of each word.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -107,8 +107,8 @@ pub enum Operation {
     },
     Release,
     ResetPeak,
-    /// Limits the source from now on. The source gives at most `granules` granules at once, and
-    /// `spare` granules more than requested. `place` determines where the regions lie.
+    /// Limits what the source gives from now on. The source gives at most `granules` granules at
+    /// once, and `spare` granules more than requested. `place` determines where the regions lie.
     Ration {
         granules: u64,
         spare: u64,

@@ -21,7 +21,7 @@ impl Arena {
         let bytes = self.reserved();
         let width = (width as u64).min(bytes / self.granularity());
         let edge = |cell: u64| (u128::from(cell) * u128::from(bytes) / u128::from(width)) as u64;
-        // Used, tail and free bytes of the current cell.
+        // Bytes of the current character: used, beyond the requests, and free.
         let mut shares = [0; 3];
         let (mut cell, mut at) = (0, 0);
         let mut line = String::new();

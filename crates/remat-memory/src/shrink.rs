@@ -132,8 +132,8 @@ impl Arena {
         holes.sort_unstable();
         let mut moves = Vec::new();
         if let Some((chunk, start)) = across {
-            // This block may move down over its own bytes. Its old bytes below the new end are then
-            // free.
+            // The block across the new end may move down over its own bytes. The old bytes of this
+            // block below the new end are then free.
             holes.retain(|&(_, offset)| offset != start);
             add_hole(&mut holes, (bytes - start, start));
             moves.extend(chunk.moved_to(fill(&mut holes, chunk.size)?));

@@ -138,8 +138,8 @@ impl Space {
         }
     }
 
-    /// Bytes allowed and not in use. If a block does not fit even after [`Space::grow`], all free
-    /// bytes are in holes.
+    /// Bytes that the limit allows and no block uses. If a block does not fit even after
+    /// [`Space::grow`], all free bytes are in holes.
     pub const fn free_bytes(&self) -> u64 {
         self.capacity() - self.used()
     }
@@ -281,9 +281,9 @@ impl Space {
     /// Returns whether memory was taken.
     ///
     /// If the limit allows less than the block needs, all memory up to the limit is taken. If the
-    /// source has less, all memory of the source is taken. No request is then made until the limit
-    /// is set, memory is given back, or [`Space::ask_again`] is called. Bytes that the source
-    /// refused do not count as free.
+    /// source has less, all memory of the source is taken. After a refusal, no request is made
+    /// until the limit is set, memory is given back, or [`Space::ask_again`] is called. Bytes that
+    /// the source refused do not count as free.
     ///
     /// If the block still does not fit, all free bytes are in holes, so evicting and compacting can
     /// help.

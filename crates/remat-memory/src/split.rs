@@ -11,8 +11,8 @@ pub enum SplitRule {
     ///
     /// The rest stays a hole if it is at least as large as the block, or at least
     /// `max_internal_fragmentation` bytes. Otherwise the block takes the whole hole. Five streams
-    /// were measured. Four of them need 1 to 9 % more memory than with [`SplitRule::Exact`]; the
-    /// fifth, with 28,000 small buffers, needs 3 % less.
+    /// of requests were measured. Four streams need 1 to 9 % more memory than with
+    /// [`SplitRule::Exact`]; the fifth, with 28,000 small buffers, needs 3 % less.
     TensorFlow {
         /// Upper limit, exclusive, of the bytes that a block takes beyond its rounded request.
         max_internal_fragmentation: u64,

@@ -50,7 +50,7 @@ pub struct ArenaStats {
 pub(super) struct Counts {
     /// Sum of the sizes of all blocks.
     pub used: u64,
-    /// Part of `used` beyond the requests rounded up to the granularity.
+    /// Part of `used` beyond the rounded requests: bytes that the split rule added to blocks.
     pub tails: u64,
     /// Sum of the lengths of the regions.
     pub reserved: u64,

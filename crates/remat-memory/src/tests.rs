@@ -480,11 +480,12 @@ fn the_split_rule_hands_out_what_would_be_too_little_to_keep() {
     for hole in [0, 2, 4] {
         arena.free(walls[hole].unwrap());
     }
-    // 200 is less than twice 101, and the rest of 99 is below 150: the block takes all.
+    // The hole of 200 bytes is less than twice 101, and the rest of 99 is below 150: the block
+    // takes the whole hole.
     let block = arena.alloc(101, 0);
     assert_eq!(size(&arena, block), 200);
     arena.free(block.unwrap());
-    // 200 is twice 100.
+    // The hole of 200 bytes is twice the block of 100, so the rest stays a hole.
     let block = arena.alloc(100, 0);
     assert_eq!(size(&arena, block), 100);
     // The rest, 320 - 170, is 150: at the limit, so it stays a hole.
@@ -511,7 +512,7 @@ fn aligned_blocks_leave_what_they_skip_as_a_hole() {
     let block = arena.alloc_aligned(20, 64, 1).unwrap();
     assert_eq!((arena.offset(block), arena.holes()), (64, 2));
     // The block takes the smallest hole that can hold it at an aligned offset. A smaller hole is
-    // long enough, but not at such an offset.
+    // long enough, but has no aligned offset with 50 bytes after it.
     let block = arena.alloc_aligned(50, 32, 1).unwrap();
     assert_eq!(arena.offset(block), 96);
     let block = arena.alloc_aligned(20, 16, 1).unwrap();

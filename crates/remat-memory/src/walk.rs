@@ -49,7 +49,8 @@ impl Chunk {
     }
 }
 
-/// Free bytes directly before and after a block. Freeing the block merges them with its bytes.
+/// Free bytes directly before and after a block. Freeing the block merges these free bytes with the
+/// bytes of the block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FreeNeighbors {
     /// Bytes of the hole directly before the block, 0 if none.
@@ -142,8 +143,8 @@ impl Arena {
         Chunks::new(self, self.slab[fence].next, back).rev()
     }
 
-    /// Free bytes directly before and after a block: freeing the block merges them with its bytes.
-    /// Free bytes of another region do not count. O(1).
+    /// Free bytes directly before and after a block. Freeing the block merges these free bytes with
+    /// the bytes of the block. Free bytes of another region do not count. O(1).
     #[must_use]
     #[track_caller]
     pub fn free_neighbors(&self, block: Block) -> FreeNeighbors {

@@ -29,8 +29,8 @@ pub enum Lives {
     /// lives.
     #[default]
     HalfOpen,
-    /// The end is the last instant of the life. CANN writes such closed lives. The end of a gap is
-    /// then also its last instant.
+    /// The end is the last instant of the life. CANN writes such closed lives. In a file with
+    /// closed lives, the end of a gap is also the last instant of the gap.
     Closed,
 }
 
@@ -69,7 +69,7 @@ pub enum Lives {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Instance {
-    // Name of each buffer, all different.
+    // Name of each buffer; no two names are equal.
     ids: Vec<String>,
     lifetimes: Lifetimes,
 }

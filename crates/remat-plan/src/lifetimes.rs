@@ -16,9 +16,9 @@ pub struct Buffer {
     pub size: u64,
     /// Alignment of the address in bytes, at least 1.
     pub align: u64,
-    /// Colour. Buffers of different colours must not share bytes, even at different times, because
-    /// ops that run in parallel may use these buffers. Planners without support for colours refuse
-    /// buffers of more than one colour.
+    /// Colour of the buffer, any number. Buffers of different colours must not share bytes, even at
+    /// different times, because ops that run in parallel may use these buffers. Planners without
+    /// support for colours refuse buffers of more than one colour.
     pub colour: u32,
 }
 
@@ -206,9 +206,9 @@ impl Lifetimes {
 
     /// Sets the hint of a buffer: an address for the buffer in the first placement of a search.
     ///
-    /// The first placement is that of the hints if every buffer has one and no two buffers overlap
-    /// there. Otherwise, the buffers get the lowest free addresses in the order of their hints.
-    /// Planners that do not search ignore hints.
+    /// If every buffer has a hint and the hints make no two buffers overlap, the first placement
+    /// consists of the hints. In all other cases, the buffers get the lowest free addresses in the
+    /// order of their hints. Planners that do not search ignore hints.
     ///
     /// # Panics
     ///

@@ -156,7 +156,7 @@ impl<'a> Order<'a> {
     ///
     /// # Errors
     ///
-    /// Never for a valid step.
+    /// [`PlanError`] never occurs for a valid step.
     pub fn lifetimes(&self) -> Result<Lifetimes, PlanError> {
         let mut at = vec![0_u64; self.ops.len()];
         for (position, &op) in self.ops.iter().enumerate() {

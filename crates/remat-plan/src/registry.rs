@@ -76,8 +76,8 @@ fn two_level(option: &str) -> Option<Box<dyn Planner>> {
     }
 }
 
-/// All planners in a fixed order, some of them with several options. [`UnknownPlanner`] lists the
-/// same planners.
+/// All planners in a fixed order, some of them with several options. [`UnknownPlanner`] lists these
+/// planners by name.
 #[must_use]
 pub fn all() -> Vec<Box<dyn Planner>> {
     let options = |family: &'static Family| family.listed.iter().map(move |it| (family, it));

@@ -24,19 +24,20 @@ use remat_rng::SplitMix64;
 /// The method is MiniMalloc's search (Moffitt, ASPLOS 2023). A search decides whether the buffers
 /// fit into a capacity, which is a number of bytes. Buffers are placed from low to high addresses,
 /// each on top of the placed buffers that are alive at the same time. At every instant, the lowest
-/// address that an unplaced buffer may get, plus the bytes of the unplaced buffers alive then, must
-/// not exceed the capacity. No buffer is placed so high that an unplaced buffer would fit below it.
-/// Groups of buffers whose lives do not overlap are placed separately. At each capacity, the
-/// buffers are tried in three orders in turn. If no order gives an answer within a limit on nodes,
-/// the limit is doubled for the next round.
+/// address that an unplaced buffer may get, plus the bytes of the unplaced buffers alive at that
+/// instant, must not exceed the capacity. No buffer is placed so high that an unplaced buffer would
+/// fit below it. Groups of buffers whose lives do not overlap are placed separately. At each
+/// capacity, the buffers are tried in three orders in turn. If no order gives an answer within a
+/// limit on nodes, the limit is doubled for the next round.
 ///
-/// Three rules are added. A buffer is passed over if it could have been placed lower than the last
-/// placed buffer, but was not. Another buffer must then be placed below the passed buffer, which
-/// raises the lowest possible address of the passed buffer. Buffers with equal lives are tried in
-/// only one order. States that failed are remembered. The first capacity tried is the load; higher
-/// capacities follow. Between these searches, short searches in random variations of the orders
-/// lower the size of the best placement. The variations are the same in each run. The answer is
-/// proven if its bytes equal the load, or if all smaller capacities have failed.
+/// Three rules extend MiniMalloc's search. A buffer is passed over if it could have been placed
+/// lower than the last placed buffer, but was not. Another buffer must then be placed below the
+/// passed buffer, which raises the lowest possible address of the passed buffer. Buffers with equal
+/// lives are tried in only one order. States that failed are remembered. The first capacity tried
+/// is the load; higher capacities follow. Between these searches, short searches in random
+/// variations of the orders lower the size of the best placement. The variations are the same in
+/// each run. The answer is proven if its bytes equal the load, or if all smaller capacities have
+/// failed.
 ///
 /// The search begins with the best of some quick placements, including the placements by hints.
 /// Sizes are not rounded up for alignment, and other buffers may use the gaps of a buffer. The

@@ -247,8 +247,8 @@ fn rematerializers_have_names() {
 }
 
 /// Each layer has two ops, like a convolution and its bias. Only the second op reads the value
-/// between the two ops. So this value is dropped at once. This value is made again whenever the
-/// output of the second op is made again.
+/// between the two ops. The value between the two ops is therefore dropped at once. The value is
+/// made again whenever the output of the second op is made again.
 #[test]
 fn values_used_up_within_a_segment_are_recomputed() {
     let layers = 64;

@@ -14,7 +14,7 @@ use crate::Limits;
 /// single long search (Gomes, Selman and Kautz, AAAI 1998).
 #[derive(Debug)]
 pub(super) struct Restarts {
-    /// Orders that are varied until enough good orders are known, and sometimes later.
+    /// Orders that are varied until enough good orders are known, and sometimes afterwards too.
     preorders: [Vec<usize>; 3],
     /// Good orders, each with the largest number of buffers that its search had placed at the same
     /// time.

@@ -94,7 +94,7 @@ impl Search {
     /// Tries to fit all buffers into `capacity` units. Uses at most `nodes` nodes, and subtracts
     /// the used nodes from `nodes`.
     pub fn fits(&mut self, capacity: u64, nodes: &mut u64, limits: &Limits) -> Answer {
-        // States that failed at a lower capacity may fit into this one.
+        // States that failed at a lower capacity may succeed at this higher capacity.
         if capacity > self.state.capacity {
             self.memory.clear();
         }

@@ -35,9 +35,9 @@ impl Rules {
 pub(super) type Last = (u64, u32);
 
 const NONE: u32 = u32::MAX;
-/// Mark of an entry of `trail`, in its field for `under`. An entry with the mark records that the
-/// buffer was placed. An entry without the mark records that the lowest possible address of the
-/// buffer was raised.
+/// Mark in the `under` field of an entry of `trail`. An entry with the mark records that the buffer
+/// was placed. An entry without the mark records that the lowest possible address of the buffer was
+/// raised.
 const PLACED: u32 = u32::MAX - 1;
 
 /// Buffers of one part, numbered by rank. The rank of a buffer is its position in the order of the
@@ -67,10 +67,10 @@ pub(super) struct State {
     /// Placed buffer whose end determines `least`, or `NONE`.
     under: Vec<u32>,
     /// Lower bound on the address. The bound is above `least` if the buffer cannot be at `least`.
-    /// Each call of `look` computes it anew.
+    /// Each call of `look` computes the bound anew.
     lifted: Vec<u64>,
-    /// Whether the buffer must not be placed at `least` any more. Computed anew by each call of
-    /// `look`.
+    /// Whether the buffer must not be placed at `least` any more. Each call of `look` computes the
+    /// flags anew.
     passed: Vec<bool>,
     placed: Vec<bool>,
     /// Hash of the buffer and its `least`, which is added to the key of a state.
@@ -85,8 +85,8 @@ pub(super) struct State {
     // processors. Whole numbers below `MOST` are exact as floats.
     /// Sum of the sizes of the unplaced buffers in the section.
     total: Vec<f64>,
-    /// Lowest `lifted` of the unplaced buffers in the section. Computed anew by each call of
-    /// `look`.
+    /// Lowest `lifted` of the unplaced buffers in the section. Each call of `look` computes the
+    /// minima anew.
     floor: Vec<f64>,
 
     /// Changes that [`State::undo`] can undo. An entry is a rank with its former `under` and

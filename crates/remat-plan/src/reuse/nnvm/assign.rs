@@ -18,8 +18,8 @@ pub enum Assign {
 
 impl NnvmGraph {
     /// Role of each node. An assignment is [`Assign::Nothing`] if no other node reads the assigned
-    /// value, and if an op with a pattern up to [`Pattern::Broadcast`] computes the value. This op
-    /// then writes into the variable.
+    /// value, and if an op with a pattern up to [`Pattern::Broadcast`] computes the value. The op
+    /// that computes the value then writes into the variable.
     ///
     /// Three more conditions are not in NNVM. Value and variable are on the same device. The memory
     /// of both is planned. No node between the op and the assignment reads or writes the variable.

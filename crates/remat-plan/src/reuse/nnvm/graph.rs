@@ -385,8 +385,8 @@ impl NnvmGraph {
     }
 }
 
-/// Reasons why a node or an output cannot be added to an [`NnvmGraph`]. The graph is then
-/// unchanged.
+/// Reasons why a node or an output cannot be added to an [`NnvmGraph`]. After such an error, the
+/// graph is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {

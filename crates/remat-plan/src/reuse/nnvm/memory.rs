@@ -40,8 +40,8 @@ impl<'g> MemoryPlan<'g> {
     /// - Some node reads the output.
     /// - Input and output have the same number of elements, elements of the same size, and the same
     ///   device.
-    /// - The node reads the data of the input. NNVM does not have this condition, although the
-    ///   storage of an ignored input may have been reused already.
+    /// - The node reads the data of the input. NNVM lacks the condition that the node reads the
+    ///   data, although the storage of an ignored input may have been reused already.
     #[must_use]
     pub fn new(graph: &'g NnvmGraph, range: MatchRange) -> Self {
         let uses = uses(graph);

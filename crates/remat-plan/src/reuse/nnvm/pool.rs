@@ -12,7 +12,7 @@ pub struct PoolView {
     pub device: u32,
     /// Address of the first byte in the pool.
     pub offset: u64,
-    /// Bytes of the entry. Its storage may be larger.
+    /// Bytes of the entry. The storage of the entry may be larger.
     pub bytes: u64,
 }
 

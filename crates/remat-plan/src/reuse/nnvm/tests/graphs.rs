@@ -179,8 +179,8 @@ fn inputs_that_are_ignored_hold_nothing() {
 
 #[test]
 fn nothing_is_written_over_an_input_that_is_ignored() {
-    // When the op before the last could overwrite a, one read of a remains. This op does not read
-    // a, because it ignores a.
+    // When the op before the last could overwrite a, one read of a remains. The op before the last
+    // does not read a, because this op ignores a.
     let (mut graph, x) = with_x();
     let a = graph.make(&[x], 10);
     let b = graph.make(&[x], 10);
@@ -201,8 +201,8 @@ fn the_largest_output_is_asked_for_first() {
     let c = graph.op_of(op);
     let [d, e] = [1, 2].map(|output| NodeEntry { output, ..c });
     let graph = graph.wanted(&[c, d, e]);
-    // The largest output gets these bytes. d and e have equal bytes, so d comes before e, although
-    // e has more elements.
+    // The largest output gets the bytes of a. d and e have equal bytes, so d comes before e,
+    // although e has more elements.
     assert_eq!(homes(&plan(&graph), &[a, c, d, e]), [0, 2, 0, 3].map(Home::Storage));
 }
 
