@@ -84,7 +84,7 @@ pub struct Images {
 
 #[derive(Debug)]
 enum Pixels {
-    /// `value = (pixel - mean) / deviation`
+    /// Images stored as bytes, with `value = (pixel - mean) / deviation`
     Stored {
         pixels: Vec<u8>,
         labels: Vec<u8>,

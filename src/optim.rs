@@ -39,10 +39,10 @@
 //!
 //! By default `minimize` updates each parameter as soon as its gradient is complete, while the
 //! backward pass still runs ([`Optimizer::step_in_backward`]). The gradient is then freed, so only
-//! a few gradients exist at a time. At the end of the backward pass, this saves as many bytes as
-//! the parameters have. With small activations, the saving is up to a third of the peak for SGD,
-//! whose memory holds parameters, velocities and gradients. For AdamW, which has two state tensors
-//! for each parameter, the saving is up to a quarter.
+//! a few gradients exist at a time. Freeing gradients early saves, at the end of the backward pass,
+//! as many bytes as the parameters have. With small activations, the saving is up to a third of the
+//! peak for SGD, whose memory holds parameters, velocities and gradients. For AdamW, which has two
+//! state tensors for each parameter, the saving is up to a quarter.
 //!
 //! Without `step_in_backward`, all gradients are computed before the first update. Two settings need
 //! all gradients, and therefore also delay the updates: clipping by the norm of all gradients
@@ -131,7 +131,7 @@ pub struct Optimizer {
     groups: Vec<Group>,
     /// Ranks over which gradients are summed.
     ranks: Option<Ranks>,
-    /// Reserved memory of the buffer in which gradients wait for their sums.
+    /// Memory reserved for the buffer in which gradients wait for their sums.
     buffer: Option<Tensor>,
     /// Order in which all ranks sum the gradients, by positions of the parameters; empty before the
     /// first step.
@@ -244,10 +244,10 @@ impl Optimizer {
     ///
     /// A parameter that has no gradient on some ranks gets the sum of the other ranks. A parameter
     /// that has no gradient on any rank is not updated. A step that fails on one rank fails on all
-    /// ranks, from the first gradient that is lost.
+    /// ranks, starting with the first gradient that the rank has lost.
     ///
     /// Running statistics of a batch norm are not summed: each rank keeps the statistics of its own
-    /// data. [`Ranks::broadcast`] copies those of one rank to all.
+    /// data. [`Ranks::broadcast`] copies the statistics of one rank to all ranks.
     ///
     /// ```
     /// use remat::unstable::collective::{Ranks, threads};

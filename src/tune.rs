@@ -57,7 +57,7 @@ mod share;
 mod trainable;
 mod tuned;
 
-// For remat-burn, whose tuner chooses by the same limits.
+// The tuner of remat-burn chooses by the same limits.
 #[doc(hidden)]
 pub use chosen::{CHOSEN_RATIO, NAMED_RATIO};
 pub use chosen::{ChosenBudget, USUAL, Warning};

@@ -17,8 +17,8 @@ pub fn run(
         let world = World::of(job.fabric(), args);
         match work(&world) {
             Err(failure) if !world.ends() => Err(failure),
-            // All ranks end here. Tell a failure before the others may exit: the launcher ends the
-            // job at the first exit code that is not 0.
+            // All ranks end here. The failure is printed before other ranks may exit, because the
+            // launcher ends the job at the first exit code that is not 0.
             ended => Ok(ended.map_err(tell)),
         }
     })?

@@ -31,8 +31,8 @@ static REPLAYS: AtomicUsize = AtomicUsize::new(0);
 pub enum Shows {
     /// Progress bars, on a terminal.
     Bars,
-    /// A line from time to time. For a stderr that is not a terminal, or that shows logged events
-    /// of the engine.
+    /// A line from time to time. Lines are for a stderr that is not a terminal, or that shows
+    /// logged events of the engine.
     Lines,
     Nothing,
 }

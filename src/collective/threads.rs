@@ -73,7 +73,8 @@ impl Threads {
         Ok(all)
     }
 
-    /// Fails if a rank that has posted nothing is gone: it never will.
+    /// Fails if a rank is gone before it has posted its bytes, because the rank will never post
+    /// them.
     fn check(&self, board: &MutexGuard<'_, Board>) -> Result<(), FabricError> {
         let missing =
             board.posted.iter().zip(&board.gone).position(|(at, gone)| at.is_none() && *gone);

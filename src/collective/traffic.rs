@@ -9,7 +9,7 @@ use super::ranks::BUFFER_BYTES;
 /// Bytes of a number that is summed.
 const FLOAT_BYTES: u64 = 4;
 
-/// Way of a collective among the ranks, whatever is computed from the values.
+/// Pattern of the messages between ranks, whatever is computed from the values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pattern {
     AllReduce,

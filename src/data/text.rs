@@ -7,8 +7,8 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-/// Limit on the bytes of a text file: some hundred times the King James Bible, and below what a
-/// device without end would fill memory with.
+/// Limit on the bytes of a text file: some hundred times the King James Bible. The limit keeps an
+/// endless device from filling the memory.
 const MOST_BYTES: u64 = 1 << 30;
 
 /// Text of Moby-Dick; `moby_dick.md` gives its source.

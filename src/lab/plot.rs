@@ -2,8 +2,8 @@
 //! budget, memory over time, loss over steps, or blocks over time and address.
 //!
 //! The pictures can be printed in black and white: lines differ by dash and marker as well as by
-//! color, and areas differ by lightness. A picture is 960 px wide. Printed 17 cm wide, its text has
-//! 7 to 8 points.
+//! color, and areas differ by lightness. A picture is 960 px wide. In a picture printed 17 cm wide,
+//! text has 7 to 8 points.
 
 mod draw;
 mod frame;

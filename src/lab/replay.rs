@@ -107,7 +107,8 @@ pub struct Replay {
     /// Changes of settings during the run, in order. [`Trace::settings`](super::Trace::settings)
     /// has the changes of a recording.
     pub changes: Vec<Changed>,
-    /// Ranks whose times are measured beside the run; the run itself does not depend on them.
+    /// Ranks whose times are measured beside the run; the run itself does not depend on these
+    /// ranks.
     pub cluster: Option<Arc<Cluster>>,
 }
 
@@ -200,7 +201,7 @@ impl Replay {
     /// Runs `program`.
     ///
     /// # Errors
-    /// An error of the settings. A run that fails is an outcome, not an error.
+    /// An error if the settings are invalid. A run that fails is an outcome, not an error.
     pub fn run(&self, program: &RecordedProgram) -> Result<Outcome, Error> {
         self.run_watched(program, |_, _, _| {})
     }

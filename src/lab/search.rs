@@ -95,7 +95,7 @@ impl Search {
     /// of the random changes.
     ///
     /// # Errors
-    /// An error of the settings.
+    /// An error if the settings are invalid.
     pub fn new(program: Arc<RecordedProgram>, replay: &Replay, seed: u64) -> Result<Self, Error> {
         let step = Arc::new(program.future());
         Self::of(program, 0, step, Vec::new(), replay, seed)
@@ -104,7 +104,7 @@ impl Search {
     /// A search on a turn of a loop, in the budget and with the settings of the turn.
     ///
     /// # Errors
-    /// An error of the settings.
+    /// An error if the settings are invalid.
     pub fn of_turn(turn: Turn, seed: u64) -> Result<Self, Error> {
         let Turn { program, begin, step, carried, budget, settings, in_arena } = turn;
         let memory = if in_arena { MemoryKind::Arena } else { MemoryKind::Counted };
@@ -240,7 +240,7 @@ impl Search {
     /// than the lower bound, or because no run can pass.
     ///
     /// # Errors
-    /// An error of the settings.
+    /// An error if the settings are invalid.
     pub fn advance(&mut self, allowance: &mut Allowance) -> Result<bool, Error> {
         if self.distance().is_some_and(|distance| distance <= 1e-3) {
             self.todo.clear();
@@ -266,7 +266,7 @@ impl Search {
     /// Continues the search up to the effort `learn`.
     ///
     /// # Errors
-    /// An error of the settings.
+    /// An error if the settings are invalid.
     pub fn learn(&mut self, learn: Learn) -> Result<(), Error> {
         let mut allowance = self.allowance(learn);
         while !self.is_done(learn) && self.advance(&mut allowance)? {}

@@ -13,7 +13,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 
 /// Range of commands that can be repeated, and the tensors that each repetition takes over from the
-/// one before.
+/// repetition before.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Step {
     commands: Range<usize>,

@@ -111,7 +111,7 @@ impl Job<'_> {
     /// Runs the replay.
     ///
     /// # Errors
-    /// An error of the settings. A run that fails is a row, not an error.
+    /// An error if the settings are invalid. A run that fails is a row, not an error.
     pub fn run(&self) -> Result<Row, Error> {
         Ok(self.row(&self.replay.run(self.program)?))
     }
@@ -319,7 +319,7 @@ mod tests {
                 let found = ratio(budget, full);
                 let bytes = (found * full as f64) as u64;
                 assert!(budget.abs_diff(bytes) <= 1, "{budget} of {full}: {found}");
-                // With fewer than 1000 bytes, several shares give the same budget.
+                // With a full budget below 1000 bytes, several shares give the same budget.
                 assert!(found == share || full < 1000, "{share}: {found}");
             }
         }

@@ -164,7 +164,7 @@ impl Trace {
     }
 
     /// Knowledge of steps that the recorded run had when it began. A replay whose
-    /// [`Replay::as_run`](super::Replay::as_run) is this knowledge knows the same as the run.
+    /// [`Replay::as_run`](super::Replay::as_run) is this knowledge knows as much as the run did.
     #[must_use]
     pub const fn known(&self) -> &Knowledge {
         &self.known

@@ -16,7 +16,7 @@ use std::fmt;
 pub const USUAL: u32 = 40;
 
 /// Limit on the recomputation in a default budget, as a multiple of the work itself. Recomputation
-/// due to the eviction threshold alone is allowed on top.
+/// that the eviction threshold alone causes is allowed in addition.
 pub const CHOSEN_RATIO: f64 = 1.0;
 
 /// Limit on the recomputation in a budget that an error message names, as a multiple of the work

@@ -88,7 +88,7 @@ pub struct Rehearsal<'r, 'a, P> {
     turn_ops: AtomicU64,
 }
 
-/// What chooses the evictions in a rehearsal: a policy or forecasts.
+/// Source of the eviction choices in a rehearsal: a policy or forecasts.
 #[derive(Clone, Copy, Debug)]
 enum Way<'a> {
     /// The policy of the run, without learned forecasts.
@@ -228,8 +228,9 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
     /// # Errors
     /// If the program fails.
     pub fn fits(&self, budget: u64) -> Result<bool, TuneError> {
-        // With these options, the engine evicts whenever an eviction can replace a move of blocks. The
-        // arena is that of the run, because its rules decide how many bytes are wasted.
+        // With these options, the engine evicts whenever an eviction can replace a move of blocks.
+        // The arena has the options of the run, because the rules of the arena decide how many
+        // bytes are wasted.
         let run = self.tuner.builder(budget, None).settings;
         let builder = Runtime::builder()
             .budget(budget)

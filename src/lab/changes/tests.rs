@@ -139,7 +139,7 @@ fn change(runtime: &Runtime, draw: &mut SplitMix64, most: u64, counts: &mut [[us
     let (kind, done) = match draw.below(9) {
         0..=1 => (0, runtime.set_budget(share(draw, 45))),
         2 => (0, runtime.set_budget(most)),
-        // This budget is hardly ever enough.
+        // A budget this small is hardly ever enough.
         3 => (0, runtime.set_budget(share(draw, 2).min(most / 4))),
         4 => {
             let budget = runtime.stats().unwrap().budget_bytes;

@@ -66,8 +66,8 @@ pub(super) fn forecasts(
 
 /// Forecasts made by rounding the relaxed solution. A value gets a higher score in gaps in which
 /// the solution keeps the value, and a lower score in gaps in which the solution evicts the value.
-/// 192 rounding rules were compared at 72 points of 16 traces and recordings. These four rules are
-/// the set of four that recomputes least.
+/// 192 rounding rules were compared at 72 points of 16 traces and recordings. The function uses the
+/// set of four rules that recomputes least.
 fn rounded(step: &StepFuture, plain: &Forecast, solved: &Solved) -> [Forecast; 4] {
     let time = |slack| Clock::Time { slack };
     let prices = |slack| Clock::Prices { prices: solved.prices.clone(), slack };
