@@ -37,10 +37,10 @@
 //!    instant. Views take no memory and run at no cost.
 //! 3. A value that is not in memory is restored only by another run of the op, or of the upload,
 //!    that made the value. A run makes all outputs of its op.
-//! 4. A value that cannot be made again stays in memory while a handle to the value exists. Such
-//!    values are outputs of updates in place, outputs of ops that may run only once, and committed
-//!    values. An update writes its new value into the bytes of the old value if the last handle to
-//!    the old value ends at the update.
+//! 4. A value that cannot be made again stays in memory while a handle to the value exists. Values
+//!    that cannot be made again are outputs of updates in place, outputs of ops that may run only
+//!    once, and committed values. An update writes its new value into the bytes of the old value if
+//!    the last handle to the old value ends at the update.
 //! 5. The bytes in memory never exceed the budget.
 //!
 //! Under these conditions, the runs of ops after their first runs cost at least [`Bound::cost`] in
@@ -49,8 +49,8 @@
 //! The engine meets these conditions under every policy, every threshold and every setting for dead
 //! tensors. The conditions leave out some actions of the engine. The engine keeps values without
 //! handles for the ops that read them, and copies a value before an update. The engine also commits
-//! by itself, and leaves holes in an arena. All of these actions only take more memory. Therefore
-//! no run of the engine recomputes less than the bound.
+//! by itself, and leaves holes in an arena. The actions outside the conditions only take more
+//! memory. Therefore no run of the engine recomputes less than the bound.
 //! [`Command::Drop`](crate::program::Command::Drop) may make the engine recompute although memory
 //! suffices.
 //!

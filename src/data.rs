@@ -35,7 +35,7 @@ use remat_rng::SplitMix64;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// Minimum number of values per thread. A thread makes this many values in about 100 us. For fewer
+/// Minimum number of values per thread. A thread makes 65,536 values in about 100 us. For fewer
 /// values, starting another thread does not pay.
 const PIECE: usize = 1 << 16;
 
@@ -285,8 +285,8 @@ impl Images {
         }
     }
 
-    /// Images stored as bytes. Their pixels are normalized by the mean and standard deviation of
-    /// the images `like`. If `like` is `None`, they are normalized by their own mean and standard
+    /// Images stored as bytes. The pixels are normalized by the mean and standard deviation of the
+    /// images `like`. If `like` is `None`, the pixels are normalized by their own mean and standard
     /// deviation.
     fn stored(
         shape: [usize; 3],

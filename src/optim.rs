@@ -2,10 +2,9 @@
 //! schedules.
 //!
 //! An [`Optimizer`] keeps the state that its [`Rule`] needs from earlier steps as tensors beside
-//! the parameters. The state is never evicted. It is updated in place, and counts towards the
-//! budget.
-//! [`Optimizer::minimize`] runs the backward pass of a tape and updates the parameters. The
-//! backward pass and the update can also be called separately:
+//! the parameters. The state is never evicted. The state is updated in place, and counts towards
+//! the budget. [`Optimizer::minimize`] runs the backward pass of a tape and updates the parameters.
+//! The backward pass and the update can also be called separately:
 //!
 //! ```
 //! use remat::nn::Linear;
@@ -38,18 +37,18 @@
 //! # When parameters are updated
 //!
 //! By default `minimize` updates each parameter as soon as its gradient is complete, while the
-//! backward pass still runs ([`Optimizer::step_in_backward`]). The gradient is then freed, so only
-//! a few gradients exist at a time. Freeing gradients early saves, at the end of the backward pass,
-//! as many bytes as the parameters have. With small activations, the saving is up to a third of the
-//! peak for SGD, whose memory holds parameters, velocities and gradients. For AdamW, which has two
-//! state tensors for each parameter, the saving is up to a quarter.
+//! backward pass still runs ([`Optimizer::step_in_backward`]). After the update, the gradient is
+//! freed, so only a few gradients exist at a time. Freeing gradients early saves, at the end of the
+//! backward pass, as many bytes as the parameters have. With small activations, the saving is up to
+//! a third of the peak for SGD, whose memory holds parameters, velocities and gradients. For AdamW,
+//! which has two state tensors for each parameter, the saving is up to a quarter.
 //!
-//! Without `step_in_backward`, all gradients are computed before the first update. Two settings need
-//! all gradients, and therefore also delay the updates: clipping by the norm of all gradients
+//! Without `step_in_backward`, all gradients are computed before the first update. Two settings
+//! need all gradients, and therefore also delay the updates: clipping by the norm of all gradients
 //! ([`Optimizer::max_norm`]), and steps that update either all parameters or none
-//! ([`Optimizer::all_or_none`]). Parameters are then updated in groups, each of which pins at most
-//! a share of the budget ([`Optimizer::fused_share`]). Groups are faster for thousands of small
-//! tensors, because a kernel for a small tensor takes longer to start than to run.
+//! ([`Optimizer::all_or_none`]). Delayed updates run in groups, each of which pins at most a share
+//! of the budget ([`Optimizer::fused_share`]). Groups are faster for thousands of small tensors,
+//! because a kernel for a small tensor takes longer to start than to run.
 //!
 //! # Micro-batches
 //!
@@ -238,9 +237,8 @@ impl Optimizer {
     /// [`Optimizer::minimize_with`]. All ranks must train the same network from the same
     /// parameters, with the same optimizer; data, budgets and policies may differ.
     ///
-    /// To average over the ranks, divide each loss by [`Ranks::size`]. The parameters then have the
-    /// bits of one rank that runs the parts of all ranks as micro-batches, in the order of the
-    /// ranks.
+    /// To average over the ranks, divide each loss by [`Ranks::size`]. The parameters have the bits
+    /// of one rank that runs the parts of all ranks as micro-batches, in the order of the ranks.
     ///
     /// A parameter that has no gradient on some ranks gets the sum of the other ranks. A parameter
     /// that has no gradient on any rank is not updated. A step that fails on one rank fails on all

@@ -94,7 +94,7 @@ impl Charge {
             }
             while let [.., before, last] = hull[..] {
                 // At `w = meets`, `line` and `before` cost the same. `last` is removed unless it
-                // costs less than `line` at this `w`.
+                // costs less than `line` at `w = meets`.
                 let meets = (line.cost - before.cost) / (before.held - line.held);
                 if last.at(meets) < line.at(meets) {
                     break;

@@ -25,7 +25,7 @@ impl Default for Effort {
 }
 
 impl Effort {
-    /// Several times the default effort. The bound is then close to the best bound that the
+    /// Several times the default effort. A bound by this effort is close to the best bound that the
     /// relaxation allows.
     pub const THOROUGH: Self = Self { instants: 400, steps: 4000 };
 }
@@ -85,7 +85,7 @@ pub(super) struct Dual<'a> {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Relaxed {
-    /// The bound.
+    /// The bound, with the prices that prove it.
     pub bound: Bound,
     /// Absences, one for each gap of a value in which memory is short.
     pub absences: Vec<Absence>,
@@ -223,7 +223,7 @@ impl<'a> Dual<'a> {
             self.is_away[i] = gain > 0.0;
         }
         // Choose the best line of the charge for the shared sources. For each line, `cover` finds
-        // the best intervals in which these sources are held.
+        // the best intervals in which the shared sources are held.
         ways.sort_by_key(|way| way.end);
         let mut best = (0.0, Line::FREE);
         for &line in self.terms.groups[group].charge.lines() {

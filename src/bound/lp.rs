@@ -50,8 +50,8 @@ impl Demand {
             }
             lp.at_most_one(&ways);
         }
-        // Groups have a variable for each line of the charge for the shared sources. This charge is
-        // paid once for all gaps of the group.
+        // Groups have a variable for each line of the charge for the shared sources. The charge for
+        // the shared sources is paid once for all gaps of the group.
         for (g, group) in dual.groups.iter().enumerate() {
             let lines = self.terms.groups[group.group].charge.lines();
             let runs: Vec<String> = (0..lines.len()).map(|m| format!("z{g}_{m}")).collect();

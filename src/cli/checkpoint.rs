@@ -245,9 +245,9 @@ impl Options {
         self.get("schedule").is_some_and(|schedule| schedule == ["constant"])
     }
 
-    /// Arguments of a resumed run. `given` has the arguments after `remat train`. Other options
-    /// have the values of the checkpoint. Fails if a given option must not change and differs from
-    /// the checkpoint.
+    /// Arguments of a resumed run. `given` has the arguments after `remat train`. Options that are
+    /// not in `given` have the values of the checkpoint. Fails if a given option must not change
+    /// and differs from the checkpoint.
     pub fn merge(
         &self,
         matches: &ArgMatches,

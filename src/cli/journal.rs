@@ -171,7 +171,7 @@ impl Log {
     /// Prepares a log, without changing an existing file. Fails if the file cannot be written.
     fn new(path: &Path, before: usize) -> Result<Self, Failure> {
         let format = Format::of(path).unwrap_or(Format::JsonLines);
-        // This check also refuses a path that no file can replace, such as a device.
+        // `can_be_written` also refuses a path that no file can replace, such as a device.
         output::can_be_written(path)?;
         let kept = match before {
             0 => String::new(),

@@ -35,7 +35,7 @@ pub struct World {
 }
 
 impl World {
-    /// This process alone.
+    /// World of this process alone.
     pub const fn alone() -> Self {
         Self { ranks: None, local: 1, ends: Cell::new(true) }
     }
@@ -71,7 +71,7 @@ impl World {
         self.local
     }
 
-    /// Whether this rank reports.
+    /// Whether this rank is rank 0, which reports.
     pub fn is_first(&self) -> bool {
         self.rank() == 0
     }
@@ -257,10 +257,10 @@ impl World {
 /// Time between two checks whether all ranks have finished their work.
 const MOMENT: Duration = Duration::from_millis(20);
 
-/// Copy of a file of rank 0. Dropping the value removes the copy.
+/// Bytes of a file that are copied at once.
 const COPIED_AT_ONCE: usize = 1 << 20;
 
-/// An error is ignored, because the system clears its temporary files in any case.
+/// Copy of a file of rank 0. Dropping the value removes the copy.
 pub struct CopiedFile {
     pub path: PathBuf,
     file: File,
@@ -276,7 +276,7 @@ impl CopiedFile {
 
 impl Drop for CopiedFile {
     fn drop(&mut self) {
-        // The system clears its temporary files in any case.
+        // An error is ignored, because the system clears its temporary files in any case.
         let _ = fs::remove_file(&self.path);
     }
 }

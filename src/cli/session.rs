@@ -45,8 +45,8 @@ impl<'a> Setup<'a> {
     }
 }
 
-/// Several ranks that train together. Their parts of a step are numbered consecutively: part `i` of
-/// rank `r` of `N` ranks is the part `i * N + r` of the step.
+/// Several ranks that train together. The parts of a step are numbered over all ranks: part `i` of
+/// rank `r` of `N` ranks is part `i * N + r` of the step.
 #[derive(Clone)]
 pub struct Several {
     pub ranks: Ranks,

@@ -95,8 +95,8 @@ impl<'a> Trial<'a> {
                 "--as-run needs --policy learned; add --policy learned, or drop --as-run",
             ));
         }
-        // With this window, the evictor knows as many later commands as in the run. Otherwise the
-        // evictor knows the whole trace.
+        // With this window, the evictor knows as many later commands as in the run. Without this
+        // window, the evictor knows the whole trace.
         if args.as_run || by_run {
             like.window = trace.window();
         }

@@ -95,7 +95,8 @@ impl Header {
         of(self) == of(other)
     }
 
-    /// Bytes on the wire. Processes of one training run on machines of one byte order.
+    /// Bytes on the wire. Numbers of a header are in little-endian order. Tensors are in the byte
+    /// order of the machines, which all processes of a training share.
     pub fn encode(&self, status: Status) -> [u8; BYTES] {
         let [code, root] = self.kind.code();
         let dtype = DType::ALL.iter().position(|dtype| *dtype == self.dtype).unwrap_or_default();

@@ -40,7 +40,7 @@ pub(super) struct State {
     next: u64,
     /// Error that ended all communication.
     broken: Option<String>,
-    /// Failure of this rank that all ranks must learn of. From then on, no collective runs.
+    /// Failure of this rank that all ranks must learn of. After this failure, no collective runs.
     failed: Option<String>,
 }
 

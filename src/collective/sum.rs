@@ -3,8 +3,8 @@
 use super::fabric::{Fabric, FabricError};
 use super::header::Kind;
 
-/// Number of values of each rank that are sent at once. Half of a buffer of `bytes` bytes is for the
-/// values of all ranks. The other half is for values that wait to be sent.
+/// Number of values of each rank that are sent at once. Half of a buffer of `bytes` bytes is for
+/// the values of all ranks. The other half of the buffer is for values that wait to be sent.
 pub(super) fn piece(bytes: usize, size: usize) -> usize {
     (bytes / 2 / size_of::<f32>() / size).max(1)
 }

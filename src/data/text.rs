@@ -271,8 +271,8 @@ impl<'a> Windows<'a> {
     }
 
     /// Like [`Windows::batch`], but shifts each window at random towards the end, by less than its
-    /// length and within the part. Two passes over the part then have different windows. `seed` and
-    /// `draw` determine the shifts; each batch should have its own `draw`.
+    /// length and within the part. The shifts give two passes over the part different windows.
+    /// `seed` and `draw` determine the shifts; each batch should have its own `draw`.
     ///
     /// ```
     /// use remat::data::Text;

@@ -1,16 +1,17 @@
 //! Network between the ranks of a training, and the time of a recorded step on several ranks.
 //!
-//! A replay moves the clock of the computation. The clock of the network runs beside it, and
-//! collectives follow one another on the network. The computation waits where it reads a result
-//! that the network has not delivered yet:
+//! A replay moves the clock of the computation. The clock of the network runs beside the clock of
+//! the computation, and collectives follow one another on the network. The computation waits where
+//! it reads a result that the network has not delivered yet:
 //!
 //! ```text
 //! compute   backward of layer 2 │ backward of layer 1 │ (waits) │ update 2 │ (waits) │ update 1
 //! network                       │ all-reduce 2 ──────────────── │ all-reduce 1 ──── │
 //! ```
 //!
-//! A recording of one rank has no collectives. For such a recording, each gradient that an update
-//! reads is summed over all ranks as soon as the gradient is complete (`gradients.rs`).
+//! A recording of one rank has no collectives. For a recording without collectives, each gradient
+//! that an update reads is summed over all ranks as soon as the gradient is complete
+//! (`gradients.rs`).
 
 mod clock;
 mod cluster;

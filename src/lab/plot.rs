@@ -84,9 +84,9 @@ pub struct Sample {
     pub at: f64,
     /// Bytes in use.
     pub used: u64,
-    /// Bytes of evicted storages that the program still holds. Without evictions, these bytes would
-    /// also be in memory. Storages that the program has deleted do not count, although some of them
-    /// may be needed to regenerate other storages.
+    /// Bytes of evicted storages that the program still holds. Without evictions, the evicted bytes
+    /// would also be in memory. Storages that the program has deleted do not count, although some
+    /// of them may be needed to regenerate other storages.
     pub evicted: u64,
     /// Bytes regenerated since the sample before.
     pub regenerated: u64,

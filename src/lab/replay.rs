@@ -430,7 +430,7 @@ impl<'a> Machine<'a> {
         Status::Done
     }
 
-    /// Executes the command at position `at`, which must be the next command. Then makes the
+    /// Executes the command at position `at`, which must be the next command. Afterwards, makes the
     /// changes of settings that follow the command.
     pub(super) fn execute(&mut self, at: usize) -> Result<(), Error> {
         if at == 0 {
@@ -453,7 +453,7 @@ impl<'a> Machine<'a> {
             }
             // The change failed in the recorded run, so the replay needs only the evictions that
             // the change caused before its failure. In the replay, the change may succeed, if fewer
-            // bytes were evictable in the run. Then the change is undone.
+            // bytes were evictable in the run. A change that succeeds only in the replay is undone.
             if self.driver.engine().budget() != before.0 {
                 self.driver.set_budget(before.0)?;
             }
@@ -563,7 +563,7 @@ mod tests {
     use crate::lab::Trace;
 
     /// A policy with the scores of another policy, but without the promises that let an evictor
-    /// skip scores. So every choice computes all scores.
+    /// skip scores. Every choice by this policy therefore computes all scores.
     #[derive(Debug)]
     struct AskAll(Box<dyn Policy>);
 

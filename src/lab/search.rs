@@ -14,9 +14,10 @@
 //! A simulated run ends as soon as it recomputes more than the best run. Until a run has passed,
 //! the portfolio is tried first with a low limit on recomputation, then with a high limit.
 //!
-//! Effort is counted in simulated runs and in the [ops](Allowance) of these runs, not in time. So
-//! the same program, budget, seed and effort give the same forecast on any machine. The limit on
-//! ops also keeps a search whose runs recompute much from taking longer than other searches.
+//! Effort is counted in simulated runs and in the [ops](Allowance) of these runs, not in time.
+//! Therefore, the same program, budget, seed and effort give the same forecast on any machine. The
+//! limit on ops also keeps a search whose runs recompute much from taking longer than other
+//! searches.
 //!
 //! A forecast only scores candidates for eviction. In a run that differs from the simulated run, a
 //! forecast is only a guess. The computed values and the hard limit of the budget never depend on a
@@ -51,11 +52,11 @@ const LIMITS: [f64; 2] = [1.0, 10.0];
 
 /// Search for the best way to run a program in a budget. The search first tries the setting that is
 /// best on average, and then a portfolio of other forecasts, some with clocks made of [prices of
-/// memory](crate::bound). Then the search changes the best of these forecasts at random and keeps
-/// improvements.
+/// memory](crate::bound). Afterwards, the search changes the best of the tried forecasts at random
+/// and keeps improvements.
 ///
-/// [`Search::advance`] does the work, a few simulated runs in each call. So the caller may stop at
-/// any time.
+/// [`Search::advance`] does the work, a few simulated runs in each call. The caller may stop after
+/// any call.
 #[derive(Debug)]
 pub struct Search {
     program: Arc<RecordedProgram>,

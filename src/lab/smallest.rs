@@ -8,7 +8,7 @@ const FAILURES: u32 = 3;
 ///
 /// Passing is not monotone: greedy eviction may fail in a budget although it passes in a smaller
 /// budget. The returned budget was therefore tried, and passed. Bisection finds a passing budget
-/// just above a failing budget. Then smaller budgets are tried one by one.
+/// just above a failing budget. After the bisection, smaller budgets are tried one by one.
 ///
 /// # Errors
 /// The first error of `passes`.

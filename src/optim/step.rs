@@ -225,8 +225,8 @@ impl Optimizer {
         if let Some(max_norm) = self.max_norm {
             clip_grad_norm(runtime, module, gradients, max_norm)?;
         }
-        // The agreement of all ranks comes before all updates. It runs once memory is found to
-        // suffice for all updates, and no update is made yet.
+        // The agreement of all ranks comes before all updates. The agreement runs once memory is
+        // found to suffice for all updates, before any update is made.
         let mut agreement = match &self.ranks {
             Some(ranks) if self.all_or_none => {
                 Some((ranks.all_reduce("agreement"), runtime.zeros(&[1])?))
@@ -322,8 +322,8 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Op of the next update of a parameter. Creates its state, all zeros, if the parameter has
-    /// none yet.
+    /// Op of the next update of a parameter. Creates the state of the parameter, all zeros, if the
+    /// parameter has none yet.
     fn prepare(&mut self, runtime: &Runtime, name: &str, parameter: &Tensor) -> Result<Op, Error> {
         if !self.kept.contains_key(name) {
             let mut states = SmallVec::new();

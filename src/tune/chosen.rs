@@ -11,8 +11,8 @@ use crate::lab::smallest;
 use remat_memory::ByteSize;
 use std::fmt;
 
-/// The default budget in percent of the full budget. If this budget does not pass, a larger budget
-/// is chosen.
+/// The default budget in percent of the full budget. If the default budget does not pass, a larger
+/// budget is chosen.
 pub const USUAL: u32 = 40;
 
 /// Limit on the recomputation in a default budget, as a multiple of the work itself. Recomputation
@@ -40,7 +40,7 @@ struct Needs {
     /// Bytes held between steps, and never evicted.
     state: u64,
     threshold: Option<u64>,
-    /// Whether costs are measured. Evictions then differ from run to run.
+    /// Whether costs are measured. With measured costs, evictions differ from run to run.
     is_measured: bool,
 }
 
@@ -448,8 +448,8 @@ impl<P: Trainable> Chooser<'_, P> {
         }
     }
 
-    /// Makes the refusal of a budget. `error` is the error of the rehearsal. It is `None` if the
-    /// state alone exceeds the budget, so that no rehearsal ran.
+    /// Makes the refusal of a budget. `error` is the error of the rehearsal. `error` is `None` if
+    /// the state alone exceeds the budget, so that no rehearsal ran.
     fn refusal(
         &self,
         budget: u64,

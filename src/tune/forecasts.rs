@@ -8,10 +8,11 @@
 //! The number of simulated [ops](Allowance) is fixed for each kind of step, and does not depend on
 //! the budget. For a short run, the number is smaller.
 //!
-//! Half of the ops compare budgets. Each budget gets an equal part of these ops, and unspent ops
-//! are not passed on to other budgets. Therefore a run in a larger budget finds the same forecasts
-//! for a smaller budget as a run in the smaller budget. Forecasts of earlier runs change only the
-//! time that the search takes. The other half of the ops refines the forecasts for the best budget.
+//! Half of the ops compare budgets. Each budget gets an equal part of the ops that compare budgets,
+//! and unspent ops are not passed on to other budgets. Therefore a run in a larger budget finds the
+//! same forecasts for a smaller budget as a run in the smaller budget. Forecasts of earlier runs
+//! change only the time that the search takes. The other half of the ops refines the forecasts for
+//! the best budget.
 
 use super::cache::{Cache, Origin};
 use super::rehearsal::at_once;
@@ -47,8 +48,8 @@ const MOST_OPS: u64 = 3 << 20;
 const TURNS_OF_LOOKING_AHEAD: u64 = 64;
 
 /// Number of smaller budgets that are tried at the same time. The number does not depend on the
-/// machine. If none of these budgets brings a gain, the search ends: less memory only rarely makes
-/// a run recompute less.
+/// machine. If no budget of such a group brings a gain, the search ends: less memory only rarely
+/// makes a run recompute less.
 const AT_ONCE: usize = 4;
 
 /// Limit on groups of smaller budgets.
@@ -154,7 +155,7 @@ struct Forecaster<'a, P> {
 
 /// Result of a search in one budget.
 struct Tried {
-    /// Lower bound on the share of its work that the usual step recomputes.
+    /// Lower bound on the recomputation of the usual step, as a share of its work.
     least: f64,
     /// The best forecasts found. `None` if no run passes, or if no run in this budget can recompute
     /// less than the best run so far.
@@ -308,8 +309,8 @@ impl<P: Trainable> Trial<'_, P> {
         self.kinds().map(|turn| Allowance::of_turns(turns, turn.ops()).left().min(MOST_OPS)).sum()
     }
 
-    /// Divides the ops among budgets, if `are_smaller` and each budget gets enough ops. Otherwise
-    /// the budget of the run gets all ops.
+    /// Divides the ops among budgets, if `are_smaller` and each budget gets enough ops. If the ops
+    /// are not divided, the budget of the run gets all ops.
     fn parts(&self, are_smaller: bool) -> Parts {
         let (all, turn) = (self.ops(), self.kinds().map(Turn::ops).sum::<u64>());
         let part = |times: usize| all / 2 / (1 + times * AT_ONCE) as u64;
@@ -372,7 +373,7 @@ impl<P: Trainable> Trial<'_, P> {
     }
 
     /// Lists of forecasts that run all kinds of steps by a policy without knowledge of steps. Each
-    /// such policy has one list.
+    /// policy without knowledge has one list.
     fn unknowing(&self, budget: u64) -> impl Iterator<Item = Vec<Forecast>> {
         Clock::UNKNOWING.into_iter().map(move |clock| {
             let by = |turn: &Turn| Forecast {

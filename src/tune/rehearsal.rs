@@ -481,7 +481,8 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
                 (end.recompute_cost / end.base_cost, recomputed / base)
             }
         };
-        // All completed rehearsals have the same number, so their order does not matter.
+        // All completed rehearsals count the same number of ops, so the last one to store its count
+        // changes nothing.
         if !stopped {
             self.turn_ops.store(last.ops - before.ops, Ordering::Relaxed);
         }

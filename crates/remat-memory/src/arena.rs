@@ -101,7 +101,8 @@ impl Arena {
     /// is the caller's name for the block, returned by [`Arena::owner`], chunks and reports.
     ///
     /// # Time complexity
-    /// O(log holes). In practice, the search scans fewer than ten holes of about the block's size.
+    /// Time: O(log holes). In practice, the search scans fewer than ten holes of about the block's
+    /// size.
     #[must_use = "a block that is not kept can never be freed"]
     pub fn alloc(&mut self, bytes: u64, owner: u64) -> Option<Block> {
         let size = self.round(bytes)?;
@@ -116,7 +117,7 @@ impl Arena {
     /// If `block` has already been freed.
     ///
     /// # Time complexity
-    /// O(log holes), in practice O(1).
+    /// Time: O(log holes), in practice O(1).
     #[track_caller]
     pub fn free(&mut self, block: Block) {
         let index = self.slab.resolve(block);

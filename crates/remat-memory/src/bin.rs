@@ -9,9 +9,9 @@ use super::slab::{EDGE, Slab, Slot};
 /// Free chunk, as the bins store it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hole {
-    /// Bytes, never zero.
+    /// Size in bytes, never zero.
     pub size: u64,
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: u64,
     /// Slot of the hole in the slab.
     pub slot: u32,
@@ -101,8 +101,8 @@ impl Bin {
     pub fn fit(&self, size: u64, slab: &Slab) -> Option<Hole> {
         match self {
             Self::Few { len, slots } => {
-                // If a hole is too small, `has - size` wraps around to a huge number. The key of
-                // that hole is then larger than the key of any hole that is large enough. The
+                // If a hole is too small, `has - size` wraps around to a huge number. A hole that
+                // is too small then has a larger key than any hole that is large enough. The
                 // minimum is found without branches, because its position is unpredictable.
                 let key = |slot: u32| {
                     let Slot { size: has, offset, .. } = slab[slot];

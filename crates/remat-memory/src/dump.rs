@@ -25,7 +25,7 @@ struct BinLine {
 
 impl Arena {
     /// Describes the whole arena in TensorFlow's order. `name` gives the name of a block's owner.
-    /// O(chunks * log chunks).
+    /// Time: O(chunks * log chunks).
     ///
     /// The text has these parts:
     ///

@@ -43,8 +43,8 @@ pub struct Growth {
 pub(super) struct Grower {
     /// Size of the next request, if the limit allows that many more bytes. Never 0.
     next_region: u64,
-    /// Limit for the doubling of `next_region`. TensorFlow has no such limit: after enough regions
-    /// are taken and given back, the size of its next request overflows.
+    /// Limit for the doubling of `next_region`. TensorFlow has no limit on the doubling: after
+    /// enough regions are taken and given back, the size of a request overflows.
     most: u64,
     granularity: u64,
 }
@@ -61,8 +61,8 @@ impl Grower {
     /// Takes the next region, of at least `wanted` bytes, from `source`. Never requests more than
     /// `available` bytes.
     ///
-    /// Both numbers must be multiples of the granularity and above 0, with `wanted <= available`.
-    /// `None` if the source refuses all requests.
+    /// `wanted` and `available` must be multiples of the granularity and above 0, with
+    /// `wanted <= available`. `None` if the source refuses all requests.
     ///
     /// # Panics
     /// If `source` gives fewer bytes than requested.

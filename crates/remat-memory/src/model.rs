@@ -16,8 +16,8 @@ use super::{
 /// Kind of arena to test.
 #[derive(Clone, Copy, Debug)]
 pub struct Mode {
-    /// Bytes that the pool may take. Without growth, the address space has the same length and is
-    /// one fixed region from 0. With growth, the address space is four times as long.
+    /// Bytes that the pool may take. Without growth, the address space is one fixed region of
+    /// `limit` bytes from 0. With growth, the address space has four times `limit` bytes.
     pub limit: u64,
     pub granularity: u64,
     pub split: SplitRule,
@@ -254,7 +254,7 @@ impl Tile {
 /// Offset and size of a block; `None` if the block fits nowhere.
 type Place = Option<(u64, u64)>;
 
-/// Pool, and the expected state of it.
+/// Pool, and its expected state.
 #[derive(Debug)]
 pub struct Model {
     mode: Mode,

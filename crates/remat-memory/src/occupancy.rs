@@ -8,7 +8,7 @@ impl Arena {
     ///
     /// `*` is used, `x` is the part of a block beyond its request, and `_` is free. Each character
     /// shows the most frequent kind among the bytes that it stands for. On a tie, `*` wins over
-    /// `x`, and `x` over `_`. TensorFlow's line has 100 characters. O(chunks + width).
+    /// `x`, and `x` over `_`. TensorFlow's line has 100 characters. Time: O(chunks + width).
     ///
     /// ```
     /// let mut arena = remat_memory::Arena::new(2048);

@@ -25,12 +25,12 @@ impl Arena {
 
     /// Takes a block on one side of the *gap*, which is the largest hole (on a tie, the lowest).
     /// The block is taken from the best fit among the holes on the `end` side of the gap. If no
-    /// hole on this side is large enough, the block is taken from the `end` of the gap itself.
-    /// `None` if the gap is also too small.
+    /// hole on the `end` side of the gap is large enough, the block is taken from the `end` of the
+    /// gap itself. `None` if the gap is also too small.
     ///
     /// Use this method for two kinds of blocks, such as cheap and expensive, or short- and
-    /// long-lived. Each kind gets its own end. The kinds stay apart as long as the gap between them
-    /// is the largest hole.
+    /// long-lived. Each kind gets its own end. The two kinds of blocks stay apart as long as the
+    /// gap between them is the largest hole.
     ///
     /// ```text
     /// | cheap | hole | cheap |        the gap        | dear | hole | dear |
@@ -38,9 +38,9 @@ impl Arena {
     /// ```
     ///
     /// # Time complexity
-    /// O(number of holes of at least the block's size) if all of them, except for the gap, lie on
-    /// the opposite side. In all other cases, the search reads a few bins. ([`Arena::alloc`] reads
-    /// one or two bins.)
+    /// Time: O(number of holes of at least the block's size) if all of them, except for the gap,
+    /// lie on the opposite side. If a hole on the `end` side of the gap is large enough, the search
+    /// reads a few bins. ([`Arena::alloc`] reads one or two bins.)
     #[must_use = "a block that is not kept can never be freed"]
     pub fn alloc_apart(&mut self, bytes: u64, end: End, owner: u64) -> Option<Block> {
         let size = self.round(bytes)?;
@@ -94,7 +94,7 @@ impl Arena {
     /// If `offset` is not a multiple of the granularity.
     ///
     /// # Time complexity
-    /// O(holes of at least the block's size), because there is no index by address.
+    /// Time: O(holes of at least the block's size), because there is no index by address.
     #[must_use = "a block that is not kept can never be freed"]
     pub fn alloc_at(&mut self, offset: u64, bytes: u64, owner: u64) -> Option<Block> {
         let granularity = self.granularity();

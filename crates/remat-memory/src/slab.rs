@@ -13,7 +13,7 @@ pub(super) const EDGE: u32 = 0;
 /// `Option`.
 ///
 /// A handle stays valid until the block is freed, even if compaction moves the block. Each slot
-/// counts its uses. So a handle that is used after `free` is detected, unless the slot has been
+/// counts its uses. The count reveals a handle that is used after `free`, unless its slot has been
 /// used 2^31 times since.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -54,13 +54,13 @@ impl fmt::Debug for Block {
 #[derive(Clone, Debug)]
 #[repr(align(32))]
 pub(super) struct Slot {
-    /// First byte. A chunk starts where the chunk before it ends.
+    /// Offset of the first byte. A chunk starts where the chunk before it ends.
     pub offset: u64,
-    /// Bytes. 0 only at [`EDGE`], in walls and in vacant slots.
+    /// Size in bytes. 0 only at [`EDGE`], in walls and in vacant slots.
     pub size: u64,
-    /// Slot of the chunk that ends where this one starts.
+    /// Slot of the chunk that ends where this chunk starts.
     pub prev: u32,
-    /// Slot of the chunk that starts where this one ends. In a vacant slot: the next vacant slot,
+    /// Slot of the chunk that starts where this chunk ends. In a vacant slot: the next vacant slot,
     /// or `EDGE`.
     pub next: u32,
     /// Number of times that the slot was used or freed. Odd iff the slot is a block, a wall or

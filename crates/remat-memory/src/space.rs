@@ -6,8 +6,8 @@
 //!
 //! The memory belongs to the device. Either all memory is present from the start, or the space
 //! takes regions from the device as blocks need them. Each region is twice as long as the region
-//! before, and starts where that region ended, so all regions together are one. Such a space takes
-//! memory up to the limit before the engine evicts anything.
+//! before, and starts where that region ended, so all regions together are one. A space that takes
+//! regions as needed takes all memory up to the limit before the engine evicts anything.
 
 mod counted;
 #[cfg(test)]
@@ -38,7 +38,7 @@ impl Held {
 
 /// Record of the bytes in use, with or without an address for each storage. All sizes are in bytes.
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant)] // An engine has one space, so its size does not matter.
+#[allow(clippy::large_enum_variant)] // Size is unimportant: an engine has one value of this enum.
 pub enum Space {
     /// Every storage has an address, and a request needs a hole that is large enough.
     Placed(Placed),
@@ -79,7 +79,7 @@ impl Space {
         }
     }
 
-    /// Takes memory at this offset; `None` if not all these bytes are free, or the space only
+    /// Takes memory at `offset`; `None` if some of these bytes are not free, or the space only
     /// counts bytes.
     pub fn alloc_at(&mut self, offset: u64, bytes: u64, owner: u64) -> Option<Held> {
         match self {
@@ -253,8 +253,8 @@ impl Space {
     }
 
     /// Plans moves that empty all memory at and above `bytes`. The caller must carry out the moves
-    /// one by one in this order. `None` if more than `bytes` bytes are in use: storages must be
-    /// freed first.
+    /// one by one in the order of the list. `None` if more than `bytes` bytes are in use: storages
+    /// must be freed first.
     pub fn plan_shrink(&self, bytes: u64) -> Option<Vec<Move>> {
         match self {
             Self::Placed(placed) => placed.arena.plan_shrink(bytes),
@@ -299,8 +299,8 @@ impl Space {
     }
 
     /// Gives all memory above the highest block back to `source` as one region, and returns its
-    /// bytes. This region may start inside a region that the source gave, and may span several such
-    /// regions. Returns 0 if all memory was present from the start.
+    /// bytes. The returned region may start inside a region that the source gave, and may span
+    /// several regions of the source. Returns 0 if all memory was present from the start.
     pub fn trim(&mut self, source: &mut impl RegionSource) -> u64 {
         match self {
             Self::Placed(placed) => placed.trim(source),

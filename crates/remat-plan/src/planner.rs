@@ -21,8 +21,8 @@ pub trait Planner {
 /// Time limit of a planner.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Time at which a planner must stop. At this time, a planner that searches returns its best
-    /// placement so far. A planner that takes time n^2 or more for n buffers fails. All other
+    /// Time at which a planner must stop. At the time limit, a planner that searches returns its
+    /// best placement so far. A planner that takes time n^2 or more for n buffers fails. All other
     /// planners ignore the limit.
     pub until: Option<Instant>,
 }

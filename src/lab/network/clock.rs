@@ -107,8 +107,8 @@ impl Clock {
         }
     }
 
-    /// Begins a collective as soon as the network is free. With `overlaps`, the computation goes
-    /// on.
+    /// Begins a collective as soon as the network is free. With `overlaps`, the computation goes on
+    /// during the collective.
     pub fn send(&mut self, exchange: Exchange, seconds: f64, overlaps: bool, tensors: &Tensors) {
         let Exchange { result, input, local_until, .. } = exchange;
         self.make_update_of(input, tensors);

@@ -146,7 +146,8 @@ fn is_start(call: &Apply<RecordedOp>) -> bool {
     &*call.op.name == START && !call.op.rematerializable
 }
 
-/// Whether an op waits for an all-reduce that was started. The output of such an op is the sum.
+/// Whether an op waits for an all-reduce that was started. The output of the op that waits is the
+/// sum.
 pub(super) fn waits(call: &Apply<RecordedOp>) -> bool {
     &*call.op.name == WAIT && !call.op.rematerializable
 }

@@ -18,8 +18,8 @@ type Key = (u64, u64);
 /// simulated run.
 ///
 /// The forecast found after a given number of simulated ops depends only on the turn, the effort
-/// and the seed. So any thread may run a search. The background thread searches ahead, at a low
-/// priority. A caller that requests a forecast too early runs the rest of the search on its own
+/// and the seed. Therefore, any thread may run a search. The background thread searches ahead, at a
+/// low priority. A caller that requests a forecast too early runs the rest of the search on its own
 /// thread.
 #[derive(Debug)]
 struct Background {

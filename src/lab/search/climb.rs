@@ -1,6 +1,6 @@
-//! Climbing: a few numbers of a forecast are changed at random, and improvements are kept. Most of
-//! these numbers are factors. A forecast has a factor for each gap between two uses of a value; the
-//! factor multiplies the value's score in the gap.
+//! Climbing: a few numbers of a forecast are changed at random, and improvements are kept. Most
+//! numbers of a forecast are factors. A forecast has a factor for each gap between two uses of a
+//! value; the factor multiplies the value's score in the gap.
 
 use super::Search;
 use super::guide::Guide;

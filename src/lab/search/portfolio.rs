@@ -25,8 +25,8 @@ pub(super) struct Solved {
     pub absences: Vec<Absence>,
 }
 
-/// All forecasts of the portfolio. The setting that is best on average comes first. Then come the
-/// policies that do not know the step, so that the best forecast is no worse than these policies.
+/// All forecasts of the portfolio. The setting that is best on average comes first. The policies
+/// that do not know the step follow, so that the best forecast is no worse than these policies.
 pub(super) fn forecasts(
     step: &StepFuture,
     budget: u64,

@@ -39,8 +39,8 @@ pub enum TraceProblem {
     /// The file has no line.
     #[error("the file is empty; {EXPECTED}")]
     Empty,
-    /// The file has too many successive blank bytes. Such a file is refused, because a few
-    /// kilobytes of gzip may unpack to gigabytes.
+    /// The file has too many successive blank bytes. A file of blank bytes is refused, because a
+    /// few kilobytes of gzip may unpack to gigabytes.
     #[error("there are {MAX_BLANK_BYTES} blank bytes in a row; {EXPECTED}")]
     Blank,
     /// The file has too many successive bytes without an instruction.

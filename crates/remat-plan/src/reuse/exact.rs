@@ -34,10 +34,10 @@ use remat_rng::SplitMix64;
 /// lower than the last placed buffer, but was not. Another buffer must then be placed below the
 /// passed buffer, which raises the lowest possible address of the passed buffer. Buffers with equal
 /// lives are tried in only one order. States that failed are remembered. The first capacity tried
-/// is the load; higher capacities follow. Between these searches, short searches in random
-/// variations of the orders lower the size of the best placement. The variations are the same in
-/// each run. The answer is proven if its bytes equal the load, or if all smaller capacities have
-/// failed.
+/// is the load; higher capacities follow. Between the searches at two capacities, short searches in
+/// random variations of the orders lower the size of the best placement. The variations are the
+/// same in each run. The answer is proven if its bytes equal the load, or if all smaller capacities
+/// have failed.
 ///
 /// The search begins with the best of some quick placements, including the placements by hints.
 /// Sizes are not rounded up for alignment, and other buffers may use the gaps of a buffer. The

@@ -21,16 +21,16 @@ use crate::{Lifetimes, Limits, PlanError, Planned, Planner};
 /// For the second level, blocks are visited from the largest to the smallest; on a tie, the block
 /// that was made first comes first. A block is placed into the first outermost block in which it
 /// fits. The block gets the lowest address at which it shares no bytes with blocks in use at the
-/// same times. This address is the begin of the outermost block, or the end of another block
+/// same times. The lowest address is the begin of the outermost block, or the end of another block
 /// inside. A block that fits into no outermost block becomes an outermost block. Outermost blocks
 /// lie one after another.
 ///
 /// On more than two levels, the blocks inside an outermost block are tried before the outermost
 /// block. The innermost blocks come first; on a tie the smallest block, then the block at the
-/// lowest address. (The article does not define this order. It only says that further levels work
-/// in the same way.) All blocks are aligned to a multiple of all alignments. A buffer with gaps is
-/// a block of its own, in which other blocks may lie during the gaps. The planner does not support
-/// colours, bytes kept in gaps, or, with one level, gaps.
+/// lowest address. (The article does not define this order. The article only says that further
+/// levels work in the same way.) All blocks are aligned to a multiple of all alignments. A buffer
+/// with gaps is a block of its own, in which other blocks may lie during the gaps. The planner does
+/// not support colours, bytes kept in gaps, or, with one level, gaps.
 ///
 /// The first level takes time O(n log n) for n buffers, without a limit on n. The second level
 /// takes time O(n^2) for n blocks, where n is at most [`TwoLevel::LIMIT`]. Further levels take more

@@ -18,9 +18,9 @@ pub(super) struct Descent {
     /// Address of each item in the best placement, in units. Empty if the best placement is still
     /// that of the caller.
     pub offsets: Vec<u64>,
-    /// One search for each preorder, at the lowest capacity that is not excluded. This capacity is
-    /// tried many times, so these searches keep their failed states. Empty while another part is
-    /// being lowered, to save memory.
+    /// One search for each preorder, at the lowest capacity that is not excluded. The lowest
+    /// capacity is tried many times, so its searches keep their failed states. Empty while another
+    /// part is being lowered, to save memory.
     lowest: Vec<Search>,
     /// One search for each preorder, at higher capacities. Empty while another part is being
     /// lowered.
@@ -101,7 +101,7 @@ impl Descent {
         Answer::Unknown
     }
 
-    /// Runs short searches in random orders. All these searches together may use more nodes than
+    /// Runs short searches in random orders. All short searches together may use more nodes than
     /// the searches at a single capacity.
     fn restart(&mut self, part: &Part, goal: u64, nodes: &mut u64, limits: &Limits) {
         let given = self.effort.saturating_mul(24).min(*nodes);

@@ -10,8 +10,8 @@ use crate::Limits;
 
 /// Source of random variations of good orders, and the searches in these orders.
 ///
-/// The time of a search depends strongly on its order. So many short searches are better than a
-/// single long search (Gomes, Selman and Kautz, AAAI 1998).
+/// The time of a search depends strongly on its order. Many short searches are therefore better
+/// than a single long search (Gomes, Selman and Kautz, AAAI 1998).
 #[derive(Debug)]
 pub(super) struct Restarts {
     /// Orders that are varied until enough good orders are known, and sometimes afterwards too.

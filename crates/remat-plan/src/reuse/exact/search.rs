@@ -16,16 +16,17 @@ pub(super) enum Answer {
     Unknown,
 }
 
-/// Work between two checks of the time limit, in items times sections. This work takes some
-/// milliseconds.
+/// Work between two checks of the time limit, in items times sections. Work of this amount takes
+/// some milliseconds.
 const WORK: u64 = 1 << 24;
 
 /// Search for a placement of one part, in one order of its buffers.
 ///
 /// A buffer's rank is its position in the order. Buffers are placed one by one, each on top of the
 /// placed buffers that are alive at the same time. No buffer is placed at a lower address than the
-/// previous buffer. Buffers at the same address are placed in the order of their ranks. So each
-/// placement in which no buffer can be moved down is found exactly once.
+/// previous buffer. Buffers at the same address are placed in the order of their ranks. The order
+/// of placements makes the search find each placement in which no buffer can be moved down exactly
+/// once.
 #[derive(Debug)]
 pub(super) struct Search {
     pub state: State,
@@ -129,8 +130,8 @@ impl Search {
         }
     }
 
-    /// Begins to place `self.rest[first..]`. Returns the answer if no search is needed. Otherwise
-    /// pushes a frame for the node and returns `None`.
+    /// Begins to place `self.rest[first..]`. Returns the answer if no search is needed. If a search
+    /// is needed, pushes a frame for the node and returns `None`.
     fn enter(&mut self, first: usize, last: Last) -> Option<Answer> {
         if first == self.rest.len() {
             return Some(Answer::Placed);

@@ -22,8 +22,9 @@ impl NnvmGraph {
     /// that computes the value then writes into the variable.
     ///
     /// Three more conditions are not in NNVM. Value and variable are on the same device. The memory
-    /// of both is planned. No node between the op and the assignment reads or writes the variable.
-    /// A reader would find the new value too early, and a writer would overwrite the new value.
+    /// of value and variable is planned. No node between the op and the assignment reads or writes
+    /// the variable. A reader would find the new value too early, and a writer would overwrite the
+    /// new value.
     #[must_use]
     pub fn assigns(&self) -> Vec<Assign> {
         let uses = uses(self);
@@ -91,8 +92,8 @@ pub struct StoragePlan<'g> {
 
 impl<'g> StoragePlan<'g> {
     /// Gives each variable a storage of its own, and moves values that are assigned to a variable
-    /// into the storage of the variable. Then sets the size of each storage to the size of its
-    /// largest entry.
+    /// into the storage of the variable. Afterwards, sets the size of each storage to the size of
+    /// its largest entry.
     #[must_use]
     pub fn new(plan: MemoryPlan<'g>) -> Self {
         let storages = plan.storages().iter().map(|storage| StorageEntry { bytes: 0, ..*storage });

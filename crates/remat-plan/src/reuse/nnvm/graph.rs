@@ -105,8 +105,8 @@ pub struct InPlace {
     pub input: usize,
     /// Number of the output.
     pub output: usize,
-    /// Whether the output is the unchanged input (`FInplaceIdentity`). Input and output may then
-    /// share bytes even if other nodes read the input later.
+    /// Whether the output is the unchanged input (`FInplaceIdentity`). If the output is unchanged,
+    /// input and output may share bytes even if other nodes read the input later.
     pub identity: bool,
 }
 

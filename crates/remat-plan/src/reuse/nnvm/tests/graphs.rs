@@ -370,8 +370,8 @@ fn a_variable_that_is_still_to_be_read_is_not_written_early() {
     let value = |graph: &mut NnvmGraph, from| {
         graph.op_of(OpNode::new([from], [tensor(10)]).of(Pattern::Elementwise))
     };
-    // The value is made from the variable that it overwrites. This is correct, because the op is
-    // elementwise.
+    // The value is made from the variable that it overwrites. Overwriting the variable is correct,
+    // because the op is elementwise.
     let first = value(&mut graph, w);
     let new = graph.assign(w, first).unwrap();
     let second = value(&mut graph, x);
@@ -416,9 +416,9 @@ fn training_and_evaluation_share_a_pool() {
     let alone = plans.clone().map(|plan| SharedPool::new(&[plan], 4).unwrap().bytes());
     assert_eq!(alone, [4 * (10 + 5 + 101), 4 * (12 + 5 + 120)]);
     let pool = SharedPool::new(&plans, 64).unwrap();
-    // Variables are sorted by name: w, then x at the next multiple of 64. The other storages follow
-    // from 128 on. Evaluation needs 256 + 240 bytes for these storages; training needs only 448 +
-    // 4.
+    // Variables are sorted by name: w, then x at the next multiple of 64. The storages that are not
+    // variables follow from 128 on. Evaluation needs 256 + 240 bytes for storages that are not
+    // variables; training needs only 448 + 4.
     assert_eq!(pool.bytes(), 128 + 256 + 240);
     let offset = |plan, node| pool.view(plan, entry(node)).unwrap().offset;
     assert_eq!([offset(0, 0), offset(1, 0), offset(0, 1), offset(1, 1)], [64, 64, 0, 0]);
