@@ -29,7 +29,7 @@
 //!
 //! Consider a run of a program that meets these conditions:
 //!
-//! 1. Its commands run in the order of the program. The first run of each op is at the op's own
+//! 1. The commands run in the order of the program. The first run of each op is at the op's own
 //!    position. Exception: an upload, or an op without inputs, may run as late as the first read of
 //!    its value.
 //! 2. A run of an op, the first or a later run, has its inputs, its outputs and its workspace in
@@ -72,20 +72,20 @@
 //!
 //! To run again, an op needs its inputs in memory. Call an input `p` *dead* after its last use. The
 //! relaxation above neither counts the bytes of a dead input nor charges for runs of its op. Let
-//! `p` be dead. Among the ops that may have to run again, let only one read `p`. Let this op make
-//! `s`. Take an instant of a gap of `s` at which `s` is absent. Either `p` is resident and takes
-//! its bytes, or the op of `p` runs again before the gap ends, at the cost of the share of `p`. The
-//! gaps of `s` do not overlap, so each gap may be charged for the bytes of `p` or for the run of
-//! its op, whichever is less. The dead inputs of `p` are charged in the same way. Let `w` be the
-//! price of holding a byte over the gap. Let `c(v)` be the share that the value `v` has in the cost
-//! of its op. Then restoring `s` costs `c(s) + g(p)`, with
-//! `g(p) = min(bytes(p) * w, c(p) + sum of g(q) over the inputs q of p)`. The function `g(p)` is
-//! the minimum of several linear functions of `w`.
+//! `p` be dead. Among the ops that may have to run again, let only one read `p`. Let `s` be the
+//! value that the reader of `p` makes. Take an instant of a gap of `s` at which `s` is absent.
+//! Either `p` is resident and takes its bytes, or the op of `p` runs again before the gap ends, at
+//! the cost of the share of `p`. The gaps of `s` do not overlap, so each gap may be charged for the
+//! bytes of `p` or for the run of its op, whichever is less. The dead inputs of `p` are charged
+//! like `p`. Let `w` be the price of holding a byte over the gap. Let `c(v)` be the share that the
+//! value `v` has in the cost of its op. Under these charges, restoring `s` costs `c(s) + g(p)`,
+//! with `g(p) = min(bytes(p) * w, c(p) + sum of g(q) over the inputs q of
+//! p)`. The function `g(p)` is the minimum of several linear functions of `w`.
 //!
-//! Several ops that may have to run again may read `p`. The charge `g(p)` is then counted once for
-//! a group of overlapping gaps of their outputs. In this charge, `w` is the price of holding a byte
-//! while any of these outputs is absent. During these gaps, either `p` is resident while any of the
-//! outputs is absent, or the op of `p` runs at least once.
+//! Several ops that may have to run again may read `p`. In this case, the charge `g(p)` is counted
+//! once for a group of overlapping gaps of the outputs of these ops. The price `w` in this charge
+//! is for holding a byte while any output of these ops is absent. During the gaps of a group,
+//! either `p` is resident while any of the outputs is absent, or the op of `p` runs at least once.
 
 mod charge;
 mod demand;

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 /// A cost that is linear in the price `w` of a byte: `held * w + cost`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Line {
-    /// Bytes held.
+    /// Bytes of sources that are held in memory.
     pub held: f64,
     pub cost: f64,
 }

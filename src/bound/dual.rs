@@ -34,9 +34,9 @@ impl Effort {
 /// is halved.
 const PATIENCE: usize = 25;
 
-/// First and last distance of the goal above the best value found so far, as fractions of the cost
-/// of the program. The search begins with the first distance, and ends when the distance is below
-/// the last.
+/// First and last distance from the best value found so far up to the goal, as fractions of the
+/// cost of the program. The search begins with the first distance, and ends when the distance is
+/// below the last.
 const GOALS: [f64; 2] = [0.05, 1e-6];
 
 /// A search returns to its best prices once its value is too far below the best value: by more than
@@ -51,8 +51,8 @@ const ROUNDING: f64 = 1e-11;
 #[derive(Clone, Copy)]
 pub(super) struct Placed<'a> {
     pub item: &'a Item,
-    /// Instants `low .. high` are in the gap. From `middle` on, the shared sources of the gap are
-    /// charged for.
+    /// Instants `low .. high` are in the gap. The charge for the shared sources of the gap covers
+    /// the instants from `middle` on.
     pub low: u32,
     pub middle: u32,
     pub high: u32,
@@ -74,7 +74,7 @@ pub(super) struct Dual<'a> {
     sums: Vec<f64>,
     /// Instant -> change from this instant on in the bytes that absences save.
     saved: Vec<f64>,
-    /// Memory for the ways of the gaps of the current group; reused for each group.
+    /// Scratch memory for the choices (`Way`) of the gaps of the current group.
     ways: Vec<Way>,
     /// Item -> whether its value is absent at the prices of the last call of `value`.
     is_away: Vec<bool>,
@@ -106,7 +106,7 @@ pub struct Absence {
     pub share: f64,
 }
 
-/// A group of `Terms`, and its items that contain chosen instants.
+/// A group of gaps in `Terms`, and the gaps of the group that contain chosen instants.
 pub(super) struct Together {
     pub group: usize,
     pub items: std::ops::Range<usize>,
@@ -261,8 +261,8 @@ impl<'a> Dual<'a> {
     /// values is absent. The maximum is over all choices of intervals in which the sources are
     /// held.
     fn cover(&self, ways: &[Way], held: f64, mut covered: Option<&mut Vec<(usize, usize)>>) -> f64 {
-        // Way -> largest gain up to the end of the way, and the interval that ends with the way, if
-        // any.
+        // Index of a way -> largest total gain up to the end of the way, and the interval that ends
+        // with the way, if any.
         let mut most: Vec<(f64, Option<(usize, usize)>)> = Vec::with_capacity(ways.len());
         for (j, last) in ways.iter().enumerate() {
             let mut here = most.last().map_or((0.0, None), |&(value, _)| (value, None));

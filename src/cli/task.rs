@@ -97,8 +97,8 @@ impl<'a> Part<'a> {
 #[derive(Clone, Debug)]
 pub struct Batch {
     pub inputs: Arc<HostTensor>,
-    /// Expected results: a class for each row of the network's output. Some tasks have values of
-    /// another kind.
+    /// Expected results: a class for each row of the network's output. Some tasks have other
+    /// results than classes, such as the clean images of denoising.
     pub labels: Arc<HostTensor>,
     /// Shape of the examples, if they are trees.
     pub tree: Option<Arc<Tree>>,

@@ -11,7 +11,8 @@ use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Bytes of the message by which a rank tells the others of a failure. Longer messages are cut.
+/// Bytes of the message by which a rank tells the other ranks of a failure. Longer messages are
+/// cut.
 const MESSAGE_BYTES: usize = 1024;
 
 /// Bytes of a length on the wire.
@@ -150,8 +151,8 @@ impl Link {
         Ok(found)
     }
 
-    /// Begins the next collective: compares headers. `any` is set if a rank has a value of its own.
-    /// The collective ends when the returned guard is dropped.
+    /// Begins the next collective by a comparison of headers. `any` is set if a rank has a value of
+    /// its own. The collective ends when the returned guard is dropped.
     ///
     /// # Errors
     /// An error that is the same on all ranks, if the headers differ or a rank has failed.
@@ -165,7 +166,8 @@ impl Link {
         self.agree(header, status, "", any).map_err(DeviceError::new)
     }
 
-    /// Takes part in the next collective as the rank that skips it for the failure `why`.
+    /// Takes part in the next collective as a rank that skips the collective because of the failure
+    /// `why`.
     pub fn skip(&self, header: Header, why: &str) {
         // The caller knows the failure already. The next collective reports an error of the
         // connection.

@@ -1,4 +1,4 @@
-//! Op of collectives.
+//! Op that runs a collective.
 //!
 //! A collective runs once, on the CPU. A rank that skips a collective still takes part: it sends
 //! its failure.

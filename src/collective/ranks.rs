@@ -121,7 +121,8 @@ impl Ranks {
 
     /// Two ops that sum a tensor over all ranks. The first op takes the tensor, and leaves it
     /// unchanged. The second op returns the sum. Ops between these two ops run while the sum is
-    /// made. The tensor has the layout `layout`, and sums pass through a buffer of `room` bytes.
+    /// made. The tensor has the layout `layout`. Until the sum is returned, a copy of the tensor
+    /// counts towards the buffer of `room` bytes.
     ///
     /// If the second op is skipped, this rank alone has lost the sum. With `is_agreed`, all ranks
     /// agree later whether to use the sums. Without `is_agreed`, all later collectives then fail.

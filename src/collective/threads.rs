@@ -42,7 +42,7 @@ struct Shared {
 /// Board on which each rank posts its bytes of the current call.
 struct Board {
     posted: Vec<Option<Arc<[u8]>>>,
-    /// Number of ranks that have taken the bytes of all.
+    /// Number of ranks that have taken the bytes of all ranks.
     taken: usize,
     gone: Vec<bool>,
 }

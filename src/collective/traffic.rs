@@ -1,7 +1,8 @@
 //! Messages and bytes of a collective, for predictions of its time.
 //!
-//! The counts are those of the calls in `op.rs`: each all-to-all and each all-gather is a message to
-//! each other rank. A broadcast goes along a tree. Before a collective, each rank sends a header.
+//! The counts are those of the calls in `op.rs`: each all-to-all and each all-gather is a message
+//! to each other rank. A broadcast sends its messages along a tree. Before a collective, each rank
+//! sends a header.
 
 use super::header;
 use super::ranks::BUFFER_BYTES;
@@ -70,7 +71,7 @@ impl Pattern {
         header.and(self.of_values(bytes, ranks, BUFFER_BYTES as u64))
     }
 
-    /// Traffic without the header. A tensor larger than `buffer` bytes goes in several pieces.
+    /// Traffic without the header. A tensor larger than `buffer` bytes is sent in several pieces.
     fn of_values(self, bytes: u64, ranks: u64, buffer: u64) -> Traffic {
         // Elements of each rank that pass through the buffer at once.
         let most = |element: u64| (buffer / ranks / element).max(1);

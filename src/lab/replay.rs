@@ -249,7 +249,7 @@ impl Replay {
         Ok(self.outcome(Machine::new(learned.as_ref().unwrap_or(self), program)?, start, watch))
     }
 
-    /// Runs a machine, beside the clocks of the cluster if there is one.
+    /// Runs a machine, and the clocks of the cluster if there is one.
     fn outcome(
         &self,
         machine: Machine<'_>,

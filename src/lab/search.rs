@@ -4,10 +4,11 @@
 //! forecast. The *clock* of a forecast measures the distance to a value's next use. A search has
 //! three phases.
 //!
-//! 1. The forecast setting that is best on average over many programs.
-//! 2. A portfolio of other forecasts (`portfolio.rs`). Some have a clock made of [prices of
-//!    memory](crate::bound). The prices come from a relaxed problem, in which a share of a value
-//!    may be evicted; other forecasts are rounded solutions of that problem.
+//! 1. The search tries the forecast setting that is best on average over many programs.
+//! 2. The search tries a portfolio of other forecasts (`portfolio.rs`). Some forecasts of the
+//!    portfolio have a clock made of [prices of memory](crate::bound). The prices come from a
+//!    relaxed problem, in which a share of a value may be evicted. Other forecasts are rounded
+//!    solutions of the relaxed problem.
 //! 3. Climbing (`climb.rs`): a few numbers of the best forecast are changed at random, and
 //!    improvements are kept.
 //!
@@ -234,8 +235,8 @@ impl Search {
         Some(if excess > 0.0 { (excess - self.least) / self.least.max(1e-9) } else { 0.0 })
     }
 
-    /// Tries another forecast, with at most a few simulated runs. The ops of these runs are
-    /// subtracted from `allowance`, and a run ends when no ops are left.
+    /// Tries another forecast, with at most a few simulated runs. The ops of the simulated runs are
+    /// subtracted from `allowance`; a run ends when no ops are left.
     ///
     /// Returns false if no forecast needs to be tried, because the best forecast recomputes no more
     /// than the lower bound, or because no run can pass.

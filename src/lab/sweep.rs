@@ -51,7 +51,8 @@ pub struct Row {
     pub trace: String,
     /// The policy's name or formula.
     pub policy: String,
-    /// `linger`, `drop` or `keep`.
+    /// Setting for tensors that are recomputed only to recompute others: `linger`, `drop` or
+    /// `keep`.
     pub dead: &'static str,
     /// Budget as a share of the full budget: the shortest decimal number that gives the same bytes,
     /// with at most six digits.

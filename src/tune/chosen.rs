@@ -33,7 +33,7 @@ const MARGIN: f64 = 0.05;
 /// The memory that a run needs.
 #[derive(Clone, Copy, Debug)]
 struct Needs {
-    /// 100 %, in bytes: the smallest budget found under which nothing is evicted.
+    /// Full budget (100 %), in bytes: the smallest budget found under which nothing is evicted.
     full_budget: u64,
     /// Most bytes in use at once without a limit.
     peak: u64,
@@ -147,7 +147,7 @@ impl ChosenBudget {
         Some(TuneError::AboveFree { budget: self.budget, free, names: self.names })
     }
 
-    /// 100 %, in bytes: the smallest budget found under which nothing is evicted.
+    /// Full budget (100 %), in bytes: the smallest budget found under which nothing is evicted.
     ///
     /// ```
     /// use remat::prelude::*;

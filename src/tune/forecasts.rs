@@ -6,13 +6,13 @@
 //! smaller budget can be better, or when several budgets in a row bring no gain.
 //!
 //! The number of simulated [ops](Allowance) is fixed for each kind of step, and does not depend on
-//! the budget. For a short run, the number is smaller.
+//! the budget. A short run has fewer simulated ops.
 //!
-//! Half of the ops compare budgets. Each budget gets an equal part of the ops that compare budgets,
-//! and unspent ops are not passed on to other budgets. Therefore a run in a larger budget finds the
-//! same forecasts for a smaller budget as a run in the smaller budget. Forecasts of earlier runs
-//! change only the time that the search takes. The other half of the ops refines the forecasts for
-//! the best budget.
+//! Half of the simulated ops are spent on comparing budgets. Each budget gets an equal part of the
+//! ops that compare budgets, and unspent ops are not passed on to other budgets. Therefore a run in
+//! a larger budget finds the same forecasts for a smaller budget as a run in the smaller budget.
+//! Forecasts of earlier runs change only the time that the search takes. The other half of the
+//! simulated ops is spent on refining the forecasts for the best budget.
 
 use super::cache::{Cache, Origin};
 use super::rehearsal::at_once;
@@ -52,7 +52,7 @@ const TURNS_OF_LOOKING_AHEAD: u64 = 64;
 /// makes a run recompute less.
 const AT_ONCE: usize = 4;
 
-/// Limit on groups of smaller budgets.
+/// Limit on the number of groups of smaller budgets that are tried.
 const TIMES: usize = 2;
 
 /// Least number of simulated turns for a smaller budget. If a smaller budget would get fewer turns,
@@ -132,7 +132,7 @@ impl<'a, P: Trainable> Rehearsal<'_, 'a, P> {
     }
 
     /// Text of all options that [`Rehearsal::learn`] depends on, besides the program. Rehearsals of
-    /// one program with the same text find the same forecasts.
+    /// one program with equal texts find the same forecasts.
     #[doc(hidden)]
     #[must_use]
     pub fn key(&self, chosen: &ChosenBudget) -> String {
@@ -146,7 +146,7 @@ impl<'a, P: Trainable> Rehearsal<'_, 'a, P> {
 /// Search for forecasts.
 struct Forecaster<'a, P> {
     rehearsal: &'a Rehearsal<'a, 'a, P>,
-    /// 100 %, in bytes.
+    /// Full budget (100 %), in bytes.
     full_budget: u64,
     threshold: Option<u64>,
     /// Forecasts of earlier runs.
@@ -166,7 +166,7 @@ struct Tried {
 struct Best {
     budget: u64,
     forecasts: Vec<Forecast>,
-    /// The rehearsal with these forecasts.
+    /// The rehearsal with the best forecasts.
     rehearsed: Rehearsed,
 }
 
@@ -257,7 +257,7 @@ impl<P: Trainable> Forecaster<'_, P> {
     }
 }
 
-/// The smallest recomputed share of all results, or `most` if that is smaller.
+/// The smaller of `most` and the least share that any result recomputes.
 fn least_of(all: &[Best], most: f64) -> f64 {
     all.iter().map(|best| best.rehearsed.recompute_ratio).fold(most, f64::min)
 }
@@ -423,8 +423,8 @@ impl<P: Trainable> Trial<'_, P> {
     /// Searches, in simulated runs, for forecasts of a turn in a budget. Returns the forecasts, the
     /// best first. Does not search if the lower bound of the turn is at least `most`.
     ///
-    /// Takes `part` ops from the allowance and returns no unspent ops. Forecasts of earlier runs
-    /// make a search shorter, but do not change the number of ops left to later rehearsals.
+    /// Takes `part` ops from the allowance and does not return unspent ops. Forecasts of earlier
+    /// runs make a search shorter, but do not change the number of ops left to later rehearsals.
     fn search(
         &self,
         turn: &Turn,

@@ -44,8 +44,8 @@ const ALIKE: usize = 6;
 /// Number of steps of the rehearsal that writes down a turn of each kind of step.
 const STEPS_TO_LEARN: usize = 4;
 
-/// Limit on the ops of a rehearsal, in turns of a step. A rehearsal that reaches this limit is
-/// stopped, and judged by its completed steps.
+/// Limit on the ops of a rehearsal, as a multiple of the ops of one step. A rehearsal that reaches
+/// this limit is stopped, and judged by its completed steps.
 const MOST_TURNS: u64 = 96;
 
 /// Policies without knowledge of steps, tried if the policy `learned` does not pass.
@@ -132,8 +132,8 @@ pub struct Rehearsed {
     pub is_settled: bool,
     /// Policy that passes, if the policy of the run does not pass.
     pub policy: Option<PolicyKind>,
-    /// Whether the rehearsal ended because its allowance was spent. The ratios then cover only the
-    /// steps that ran.
+    /// Whether the rehearsal ended because its allowance was spent. For a rehearsal that was
+    /// stopped, the ratios cover only the steps that ran.
     pub is_stopped: bool,
     /// Number of ops run in the rehearsal, including reruns and the ops of the test.
     pub simulated_ops: u64,
@@ -502,7 +502,7 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
     }
 }
 
-/// A guard that counts a rehearsal as running.
+/// Guard: while the guard exists, a rehearsal counts as running.
 struct Muted;
 
 impl Muted {
@@ -557,7 +557,7 @@ fn is_settled(stats: &[Stats]) -> bool {
     stats.len() > ALIKE && works.all(|work| Some(work) == first)
 }
 
-/// Whether nothing was moved after the first steps.
+/// Whether no block was moved after the first steps.
 fn is_still(stats: &[Stats]) -> bool {
     let last = stats.last().map(|stats| stats.compactions);
     stats.len() > STEPS_TO_SETTLE && stats.get(STEPS).map(|stats| stats.compactions) == last

@@ -38,7 +38,7 @@ impl Held {
 
 /// Record of the bytes in use, with or without an address for each storage. All sizes are in bytes.
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant)] // Size is unimportant: an engine has one value of this enum.
+#[allow(clippy::large_enum_variant)] // An engine has one space, so its size does not matter.
 pub enum Space {
     /// Every storage has an address, and a request needs a hole that is large enough.
     Placed(Placed),

@@ -64,7 +64,7 @@ fn rounded(lifetimes: &Lifetimes) -> Result<Vec<u64>, PlanError> {
     rounded_to(1, lifetimes)
 }
 
-/// Sizes rounded up to a multiple of `round` (0 counts as 1), and then as by [`rounded`].
+/// Sizes rounded up to a multiple of `round` (0 counts as 1), and then as [`rounded`] rounds them.
 fn rounded_to(round: u64, lifetimes: &Lifetimes) -> Result<Vec<u64>, PlanError> {
     let buffers = lifetimes.buffers();
     let mut aligns = buffers.iter().map(|buffer| buffer.align);

@@ -172,7 +172,7 @@ pub(super) struct Tensors {
     pub layouts: Vec<Layout>,
     /// Tensor -> position of the command that makes the tensor.
     pub makers: Vec<u32>,
-    /// View or replacement -> the tensor that it shows.
+    /// View or replacement -> the tensor whose bytes it shows.
     shows: FxHashMap<TensorId, TensorId>,
 }
 
@@ -203,12 +203,12 @@ impl Tensors {
         }
     }
 
-    /// The tensor that a view or a replacement shows; `None` for other tensors.
+    /// The tensor whose bytes a view or a replacement shows; `None` for other tensors.
     pub fn shown(&self, tensor: TensorId) -> Option<TensorId> {
         self.shows.get(&tensor).copied()
     }
 
-    /// The tensor that a tensor shows in the end, through all views.
+    /// The tensor whose bytes `tensor` shows, after all views are followed.
     pub fn origin(&self, tensor: TensorId) -> TensorId {
         std::iter::successors(Some(tensor), |&tensor| self.shown(tensor)).last().unwrap_or(tensor)
     }

@@ -214,7 +214,8 @@ impl Progress {
     }
 }
 
-/// Guard for a search that a thread has taken. Dropping the guard puts the search back.
+/// Guard for a search that a thread has taken. Dropping the guard makes the search available to
+/// other threads again.
 struct Back<'a> {
     shared: &'a Shared,
     key: Key,

@@ -1,5 +1,5 @@
-//! Many short searches, each in a different random order. One good order can find more than a long
-//! search in a bad order.
+//! Many short searches, each in a different random order. A short search in a good order can find
+//! more than a long search in a bad order.
 
 use super::preorder::Preorder;
 use super::scatter;
@@ -21,7 +21,7 @@ pub(super) struct Restarts {
     elites: Vec<(usize, Vec<usize>)>,
     /// Number of searches so far.
     count: u64,
-    /// Difference, in units, between the height and the next capacity to try.
+    /// Number of units by which the next capacity to try is below the height of the best placement.
     stride: u64,
     /// Number of failed searches since the last successful search or the last change of `stride`.
     failed: u32,

@@ -33,7 +33,8 @@ pub(super) struct Search {
     /// Ranks of the buffers that are not placed. The vector holds a list for each node on the
     /// current path; the list of a node is `rest[first..kept]`.
     rest: Vec<u32>,
-    /// Alternatives to try. The vector holds a list for each node on the current path.
+    /// Alternatives that the search tries. The vector holds a list for each node on the current
+    /// path.
     tries: Vec<u32>,
     frames: Vec<Frame>,
     /// Section -> latest end of the buffers that begin in the section. Scratch space of `splits`,

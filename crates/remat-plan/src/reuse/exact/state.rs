@@ -9,19 +9,19 @@ use std::ops::Range;
 /// Rules that a search may use. Only tests turn rules off, to show that no rule changes an answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
-    /// No buffer is placed so high that an unplaced buffer would fit below it.
+    /// Rule: no buffer is placed so high that an unplaced buffer would fit below it.
     pub dominance: bool,
-    /// A buffer is passed over if it could have been placed before the last placed buffer, but was
-    /// not. Another buffer must then be placed below the passed buffer, which raises the lowest
-    /// possible address of the passed buffer.
+    /// Rule: a buffer is passed over if it could have been placed before the last placed buffer,
+    /// but was not. Another buffer must then be placed below the passed buffer, which raises the
+    /// lowest possible address of the passed buffer.
     pub lifting: bool,
     /// Rule for two buffers with equal lives: if they touch, the buffer with the lower rank must be
     /// below. If their sizes and alignments are also equal, the buffer with the lower rank must be
     /// below even if they do not touch.
     pub symmetry: bool,
-    /// Groups of unplaced buffers that have no section in common are placed separately.
+    /// Rule: groups of unplaced buffers that have no section in common are placed separately.
     pub splitting: bool,
-    /// States that failed are remembered, and not tried again.
+    /// Rule: failed states are remembered, and not tried again.
     pub memory: bool,
 }
 
@@ -77,7 +77,8 @@ pub(super) struct State {
     word: Vec<u128>,
     /// Bit set of the ranks that are not placed.
     free: Vec<u64>,
-    /// Rank -> bit set of the ranks that meet this rank, in `free.len()` words.
+    /// Rank -> bit set, in `free.len()` words, of the ranks whose buffers share a section with its
+    /// buffer.
     meets: Vec<u64>,
 
     // The following fields are indexed by section, and count only buffers that are not placed.
@@ -146,7 +147,8 @@ impl State {
         }
     }
 
-    /// Address of each item, and the highest end of all items. All buffers must be placed.
+    /// Address of each item, and the highest end of all items. The caller must have placed all
+    /// buffers.
     pub fn placement(&self) -> (Vec<u64>, u64) {
         let mut offsets = vec![0; self.items.len()];
         let mut height = 0;
@@ -230,14 +232,14 @@ impl State {
         if !self.rules.symmetry {
             return false;
         }
-        // The twin must be below this buffer. The twin was passed over, so it cannot be placed at
-        // the same `least` any more.
+        // The twin, an equal buffer of lower rank, must be below this buffer. The twin was passed
+        // over, so it cannot be placed at the same `least` any more.
         let twin = self.twin[r];
         if twin != NONE && !self.placed[twin as usize] && self.passed[twin as usize] {
             return true;
         }
-        // The buffer and the buffer under it could be exchanged. Only the placement with the lower
-        // rank below is searched.
+        // The buffer and the buffer under it could be exchanged. Of the two placements, only the
+        // one with the lower rank below is searched.
         let under = self.under[r];
         if under == NONE || self.align[r] > 1 || self.align[under as usize] > 1 {
             return false;
@@ -246,7 +248,7 @@ impl State {
         r < u && self.ranges.of(r) == self.ranges.of(u)
     }
 
-    /// Unplaced ranks that meet the buffer.
+    /// Unplaced ranks whose buffers share a section with buffer `r`.
     fn met(&self, r: usize) -> impl Iterator<Item = usize> {
         let words = self.free.len();
         let meets = &self.meets[r * words..(r + 1) * words];
@@ -337,7 +339,7 @@ impl Ranges {
     }
 }
 
-/// Rank -> bit set of the other ranks that meet this rank.
+/// Rank -> bit set of the other ranks whose buffers share a section with its buffer.
 fn meetings(ranges: &Ranges, count: usize) -> Vec<u64> {
     let words = count.div_ceil(64);
     let mut meets = vec![0; count * words];
