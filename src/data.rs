@@ -144,7 +144,7 @@ impl Dataset {
     /// ```
     ///
     /// # Panics
-    /// Never: the data is part of the crate and tested.
+    /// The function never panics: the data is part of the crate and tested.
     #[must_use]
     pub fn digits() -> Self {
         digits::load()

@@ -107,14 +107,15 @@ pub struct Optimizer {
     /// `1 - lr * weight_decay` in each step, independently of the gradients.
     pub weight_decay: f32,
     /// Whether [`Optimizer::minimize`] updates each parameter, and frees its gradient, while the
-    /// backward pass still runs. On by default. If a step fails midway, parameters updated before
-    /// the failure keep their new values, and all other parameters keep their old values.
+    /// backward pass still runs. The setting is on by default. If a step fails midway, parameters
+    /// updated before the failure keep their new values, and all other parameters keep their old
+    /// values.
     ///
     /// If off, all gradients are in memory at the end of the backward pass, together as large as
     /// the parameters. The setting has no effect with [`Optimizer::max_norm`] or
     /// [`Optimizer::all_or_none`], which need all gradients.
     pub step_in_backward: bool,
-    /// Whether a step updates either all parameters or none. Off by default.
+    /// Whether a step updates either all parameters or none. The setting is off by default.
     ///
     /// If on, parameters, state and running statistics keep their old values after a failed step.
     /// The step can then be tried again with a smaller batch.

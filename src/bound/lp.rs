@@ -7,8 +7,9 @@ use std::fmt::Write as _;
 impl Demand {
     /// The relaxed problem in the LP format of CPLEX, which HiGHS, SCIP, Gurobi and others read.
     ///
-    /// [`Demand::bound_by`] solves the dual of this problem at the same instants. The optimum of
-    /// this problem is the highest [`Bound::excess`] that any prices prove at these instants.
+    /// [`Demand::bound_by`] solves the dual of the relaxed problem at the same instants. The
+    /// optimum of the relaxed problem is the highest [`Bound::excess`] that any prices prove at
+    /// these instants.
     ///
     /// Bytes are in units of the budget, costs in units of the cost of the program. Shared sources
     /// are inputs that several gaps need if their values are absent. Each variable is a fraction

@@ -15,7 +15,8 @@ use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// A checkpoint whose headers were read and found valid. No elements were read yet.
+/// A checkpoint whose headers were read and found valid. The elements of the tensors have not been
+/// read yet.
 ///
 /// ```
 /// use remat::checkpoint::{Checkpoint, Writer};
@@ -306,8 +307,8 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Checks whether [`Checkpoint::load`] can load the file, and returns the conversions. Changes
-    /// nothing.
+    /// Checks whether [`Checkpoint::load`] can load the file, and returns the conversions. The call
+    /// changes neither the file nor the network.
     ///
     /// ```
     /// use remat::checkpoint::{Checkpoint, Writer};

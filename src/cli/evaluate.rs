@@ -21,7 +21,7 @@ use remat::ByteSize;
 use serde::Serialize;
 use std::fmt;
 
-/// Result of the test. Printed for people, serialized for programs.
+/// Result of the test. The report is printed for people, and serialized for programs.
 #[derive(Debug, Serialize)]
 struct Report {
     model: String,

@@ -8,7 +8,7 @@ use remat::{ByteSize, Stats};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Result of a run. Printed for people, serialized for programs.
+/// Result of a run. The report is printed for people, and serialized for programs.
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub model: String,

@@ -126,7 +126,7 @@ pub trait Network: Send {
 /// A network that gives a value for each class, for each input.
 pub struct Classifier {
     pub module: Box<dyn Module>,
-    /// Type to which float inputs are converted. Activations have the same type.
+    /// Type to which float inputs are converted. Activations have this type, too.
     pub storage: DType,
     /// Name of the inputs in messages.
     pub inputs: &'static str,

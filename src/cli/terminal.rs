@@ -61,8 +61,8 @@ pub fn hide_progress() {
     BARS.set_draw_target(ProgressDrawTarget::hidden());
 }
 
-/// Applies `--color`. Called before the arguments are parsed, because errors in the arguments are
-/// printed in color.
+/// Applies `--color`. The function is called before the arguments are parsed, because errors in the
+/// arguments are printed in color.
 pub fn set_color(args: impl Iterator<Item = String>) {
     let choice = color(args).unwrap_or_default();
     match choice {

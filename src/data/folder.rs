@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 const MOST_BYTES: u64 = 4 << 30;
 
 /// Index within its class of the first test image. The first test image and every fifth image after
-/// it are test images. Unused if the data has separate folders of training and test images.
+/// it are test images. The constant is unused if the data has separate folders of training and test
+/// images.
 const FIRST_TEST: usize = 1;
 
 /// Names of folders of test images.

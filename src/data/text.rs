@@ -74,7 +74,7 @@ impl Text {
     /// ```
     ///
     /// # Panics
-    /// Never: the text is part of the crate and tested.
+    /// The function never panics: the text is part of the crate and tested.
     #[must_use]
     pub fn moby_dick() -> Self {
         let mut bytes = Vec::new();

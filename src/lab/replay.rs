@@ -302,7 +302,7 @@ impl<'a> Machine<'a> {
         Self::with_evictor(replay, program, evictor)
     }
 
-    /// A machine for a step that begins at command `begin`. At that command, the tensors in
+    /// A machine for a step that begins at command `begin`. At command `begin`, the tensors in
     /// `carried` hold values of the step.
     pub(super) fn of_step(
         replay: &Replay,

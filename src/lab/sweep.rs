@@ -69,16 +69,16 @@ pub struct Row {
     pub seed: u64,
     /// End of the run.
     pub status: Verdict,
-    /// Cost of the run, divided by the cost without a budget; `None` if the run failed. Rounded to
-    /// a millionth when written.
+    /// Cost of the run, divided by the cost without a budget; `None` if the run failed. The number
+    /// is rounded to a millionth when it is written.
     #[serde(serialize_with = "to_a_millionth")]
     pub slowdown: Option<f64>,
-    /// Cost of recomputation, divided by the cost without a budget; `None` if the run failed.
-    /// Rounded to a millionth when written.
+    /// Cost of recomputation, divided by the cost without a budget; `None` if the run failed. The
+    /// number is rounded to a millionth when it is written.
     #[serde(serialize_with = "to_a_millionth")]
     pub recompute_ratio: Option<f64>,
     /// Lower bound on the slowdown of any run in program order under this budget. `None` if no run
-    /// fits in the budget, or if no bound was requested. Rounded down to a millionth.
+    /// fits in the budget, or if no bound was requested. The bound is rounded down to a millionth.
     #[serde(serialize_with = "down_to_a_millionth")]
     pub least_slowdown: Option<f64>,
     /// Peak of the bytes in use.

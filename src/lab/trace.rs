@@ -50,7 +50,8 @@ pub struct Trace {
     settings: RunSettings,
     /// The step of a log; `None` in a recording, whose program contains step marks.
     step: Option<Step>,
-    /// Tensor of the program -> its number in the recording. Empty for logs and repeated steps.
+    /// Tensor of the program -> its number in the recording. The vector is empty for logs and
+    /// repeated steps.
     numbers: Vec<u64>,
     history: Result<History, NoHistory>,
 }

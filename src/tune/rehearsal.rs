@@ -308,8 +308,8 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
         self.by_way(Way::Forecasts(forecasts), budget, threshold, limit, allowance)
     }
 
-    /// Number of ops of a rehearsal with forecasts, without recomputation. 0 until a rehearsal has
-    /// counted the ops of a step.
+    /// Number of ops of a rehearsal with forecasts, without recomputation. The number is 0 until a
+    /// rehearsal has counted the ops of a step.
     pub(super) fn least_ops(&self) -> u64 {
         let steps = STEPS_BY_FORECAST.min(self.tuner.steps) as u64;
         self.turn_ops.load(Ordering::Relaxed).saturating_mul(steps)

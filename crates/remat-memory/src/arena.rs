@@ -183,7 +183,7 @@ impl Arena {
     }
 
     // `occupy`, `cut` and `join` are always inlined. Without inlining, holes are passed through
-    // memory, which takes 2 ns of 16.
+    // memory, which takes 2 of 16 ns.
     #[inline(always)]
     pub(super) fn occupy(
         &mut self,

@@ -56,7 +56,7 @@ pub(super) enum Bin {
     /// sort.
     Few { len: u32, slots: [u32; MANY] },
     /// Many holes of one size: a heap with the lowest offset on top. Best fit leaves many small
-    /// rests of equal size, often hundreds. Adding and removing a hole needs no search.
+    /// holes of equal size, often hundreds. Adding and removing a hole needs no search.
     Equal(Vec<Hole>),
     /// Many holes of different sizes.
     Many(BTreeMap<Key, u32>),
@@ -117,8 +117,8 @@ impl Bin {
                 }
                 Some(slab.hole(at)).filter(|hole| hole.size >= size)
             }
-            // A heap belongs to a class of a single size. Searches reach the heap only for that
-            // size or a smaller size, so every hole fits.
+            // A heap belongs to a class of a single size. Searches reach the heap only for the size
+            // of its class or for smaller sizes, so every hole fits.
             Self::Equal(heap) => heap.first().copied(),
             Self::Many(tree) => tree.range((size, 0)..).next().map(Hole::of),
         }

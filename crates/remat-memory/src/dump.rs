@@ -13,7 +13,7 @@ const BINS: usize = 21;
 /// Characters in the occupancy line.
 const WIDTH: usize = 100;
 
-/// Totals of one bin. Sizes in bytes.
+/// Totals of one bin. All sizes are in bytes.
 #[derive(Clone, Copy, Default)]
 struct BinLine {
     chunks: u64,

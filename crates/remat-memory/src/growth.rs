@@ -19,7 +19,8 @@ pub trait RegionSource {
     /// Takes back a region: a region that the source gave, or several joined regions as one.
     fn give_back(&mut self, region: Region);
 
-    /// Whether a block may lie across the border of two adjacent regions. By default, no block may.
+    /// Whether a block may lie across the border of two adjacent regions. By default, no block may
+    /// lie across a border.
     fn may_join(&self, _below: Region, _above: Region) -> bool {
         false
     }
@@ -41,7 +42,7 @@ pub struct Growth {
 /// Sizes of the requests to a source, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grower {
-    /// Size of the next request, if the limit allows that many more bytes. Never 0.
+    /// Size of the next request, if the limit allows that many more bytes. The size is never 0.
     next_region: u64,
     /// Limit for the doubling of `next_region`. TensorFlow has no limit on the doubling: after
     /// enough regions are taken and given back, the size of a request overflows.

@@ -29,8 +29,8 @@ impl Arena {
     /// gap itself. `None` if the gap is also too small.
     ///
     /// Use this method for two kinds of blocks, such as cheap and expensive, or short- and
-    /// long-lived. Each kind gets its own end. The two kinds of blocks stay apart as long as the
-    /// gap between them is the largest hole.
+    /// long-lived. Each kind of block gets its own end of the arena. The two kinds of blocks stay
+    /// apart as long as the gap between them is the largest hole.
     ///
     /// ```text
     /// | cheap | hole | cheap |        the gap        | dear | hole | dear |
@@ -62,14 +62,14 @@ impl Arena {
     /// a hole.
     ///
     /// Only the offset is aligned. The address of the block is aligned only if the address of
-    /// offset 0 is.
+    /// offset 0 is aligned, too.
     ///
     /// # Panics
     /// If `alignment` is not a power of two.
     ///
     /// # Time complexity
     /// An alignment up to the granularity has no effect: the method does what [`Arena::alloc`]
-    /// does. For a larger alignment, O(holes of `bytes` to `bytes + alignment` bytes).
+    /// does. Time for a larger alignment: O(holes of `bytes` to `bytes + alignment` bytes).
     #[must_use = "a block that is not kept can never be freed"]
     pub fn alloc_aligned(&mut self, bytes: u64, alignment: u64, owner: u64) -> Option<Block> {
         assert!(alignment.is_power_of_two(), "alignment {alignment} is not a power of two");

@@ -56,22 +56,23 @@ impl fmt::Debug for Block {
 pub(super) struct Slot {
     /// Offset of the first byte. A chunk starts where the chunk before it ends.
     pub offset: u64,
-    /// Size in bytes. 0 only at [`EDGE`], in walls and in vacant slots.
+    /// Size in bytes. The size is 0 only at [`EDGE`], in walls and in vacant slots.
     pub size: u64,
     /// Slot of the chunk that ends where this chunk starts.
     pub prev: u32,
     /// Slot of the chunk that starts where this chunk ends. In a vacant slot: the next vacant slot,
     /// or `EDGE`.
     pub next: u32,
-    /// Number of times that the slot was used or freed. Odd iff the slot is a block, a wall or
-    /// [`EDGE`]; even in a hole or a vacant slot.
+    /// Number of times that the slot was used or freed. The number is odd iff the slot is a block,
+    /// a wall or [`EDGE`]; it is even in a hole or a vacant slot.
     pub generation: u32,
     /// Index of a hole in its bin, unless the bin is a tree; for a block, the granules beyond the
-    /// request. Meaningless in other slots.
+    /// request. The field is meaningless in other slots.
     pub place_or_tail: u32,
 }
 
-/// Data about a block that only callers of the arena read. Meaningless for slots without a block.
+/// Data about a block that only callers of the arena read. A note is meaningless for a slot without
+/// a block.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Note {
     /// Caller's name for the block.

@@ -152,8 +152,8 @@ impl Space {
         }
     }
 
-    /// Bytes that may be in use: the limit, rounded down to the granularity. After the device
-    /// refused more memory, at most the bytes taken so far.
+    /// Bytes that may be in use: the limit, rounded down to the granularity. After a refusal of the
+    /// device, the capacity is at most the bytes taken so far.
     pub const fn capacity(&self) -> u64 {
         match self {
             Self::Placed(placed) => placed.capacity(),
@@ -316,8 +316,8 @@ impl Space {
         }
     }
 
-    /// Bytes of memory, taken from the device or present from the start. May exceed a limit that
-    /// was lowered.
+    /// Bytes of memory, taken from the device or present from the start. The number may exceed a
+    /// limit that was lowered.
     pub const fn taken(&self) -> u64 {
         match self {
             Self::Placed(placed) => placed.taken,

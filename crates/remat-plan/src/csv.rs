@@ -282,7 +282,8 @@ impl Instance {
     }
 }
 
-/// Text of a gap. The end of the gap is written as `upper - last`.
+/// Text of a gap. The end of the gap is written as `upper - last`, where `last` is 1 for closed
+/// lives and 0 for half-open lives.
 fn written(gap: &Gap, last: u64) -> String {
     let Gap { lower, upper, kept } = gap;
     let upper = upper - last;

@@ -62,8 +62,8 @@ pub struct Gap {
     pub lower: u64,
     /// The first instant after the gap.
     pub upper: u64,
-    /// Range of bytes that are kept during the gap, counted from the start of the buffer. Empty if
-    /// no byte is kept.
+    /// Range of bytes that are kept during the gap, counted from the start of the buffer. The range
+    /// is empty if no byte is kept.
     pub kept: Range<u64>,
 }
 

@@ -61,7 +61,7 @@ fn nnvm(option: &str) -> Option<Box<dyn Planner>> {
     }
 }
 
-/// Exact planner. The option is its limit on nodes.
+/// Exact planner. The option is the limit of the planner on nodes.
 fn exact(option: &str) -> Option<Exact> {
     match option {
         "" => Some(Exact::default()),

@@ -4,7 +4,7 @@ use super::exchanges::Tensors;
 use crate::command::{Apply, Command, RecordedOp, RecordedProgram, TensorId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Optimizers of this crate. Each of their ops updates parameters.
+/// Optimizers of this crate. Each op of these optimizers updates parameters.
 const OPTIMIZERS: [&str; 3] = ["sgd_momentum", "adamw", "lion"];
 
 /// Gradients with the positions of the updates that read them, in the order of the updates.
@@ -13,8 +13,8 @@ const OPTIMIZERS: [&str; 3] = ["sgd_momentum", "adamw", "lion"];
 /// that the step did not compute, and an earlier op of the step has read that tensor. An
 /// accumulator of gradients fails the first condition, and a sum of losses fails the second.
 ///
-/// A gradient is an input of an update that the step computes, with as many elements as an updated
-/// tensor.
+/// A gradient is a tensor that the step computes and an update reads, with as many elements as an
+/// updated tensor.
 pub(super) fn gradients(program: &RecordedProgram, tensors: &Tensors) -> Vec<(TensorId, usize)> {
     let mut search = Search {
         program,

@@ -117,9 +117,9 @@ fn training(Form { two, evicts, early }: Form) -> Made {
     made
 }
 
-/// One all-reduce takes 1000 ns on 2 ranks and 1960 ns on 8 ranks. With a latency of 100 ns, it
-/// takes 1300 ns and 4060 ns. A rank sends three messages to each other rank, one of them a header
-/// of 40 bytes.
+/// One all-reduce takes 1000 ns on 2 ranks and 1960 ns on 8 ranks. With a latency of 100 ns, an
+/// all-reduce takes 1300 ns on 2 ranks and 4060 ns on 8 ranks. A rank sends three messages to each
+/// other rank, one of them a header of 40 bytes.
 #[test]
 fn clocks_are_as_computed_by_hand() {
     let two = Form { two: true, evicts: false, early: false };
@@ -208,7 +208,7 @@ fn results_are_read_through_views_and_at_the_end() {
     made.op("other", 400.0, &[w]);
     made.op("layer", 100.0, &[view]);
     made.collective("broadcast_from", 5.0, w);
-    // The all-gather on 2 ranks: 40 + 960 bytes. The broadcast: 40 + 960 bytes.
+    // The all-gather on 2 ranks sends 40 + 960 bytes. The broadcast sends 40 + 960 bytes.
     assert_eq!(times(&made, "1GB,0ns,overlap", &[2]), [(500, 0), (2100, 1600)]);
     assert_eq!(times(&made, "1GB,0ns", &[2]), [(500, 0), (2500, 2000)]);
 }

@@ -10,7 +10,7 @@ use svg::node::element::Group;
 pub(super) const RIGHT: f64 = 112.0;
 
 /// Factor: a limit above the highest data value times this factor is named, but not drawn at its
-/// height. An axis up to that limit would make the data too flat.
+/// height. An axis up to a far limit would make the data too flat.
 const FAR: f64 = 3.0;
 
 /// A limit on bytes.

@@ -264,8 +264,8 @@ impl Drop for Back<'_> {
 
 /// Lowers the priority of this thread, so that it does not slow down the program.
 fn step_aside() {
-    // On Linux, the call sets the priority of this thread only. On other systems, it would set the
-    // priority of the whole process.
+    // On Linux, the call sets the priority of this thread only. On other systems, the call would
+    // set the priority of the whole process.
     #[cfg(target_os = "linux")]
     {
         // If the system refuses, the thread keeps its normal priority.

@@ -15,8 +15,8 @@ use remat_rng::SplitMix64;
 /// their factors unchanged.
 const SMALL: u64 = 2048;
 
-/// Number of runs for each of the best forecasts of the portfolio. After the runs for each of these
-/// forecasts, the climb continues only from the best forecast found.
+/// Number of runs for each of the best forecasts of the portfolio. After the runs for each of the
+/// best forecasts, the climb continues only from the best forecast found.
 const TRIAL: u64 = 60;
 
 /// State of a climb that starts from several forecasts, one after the other.

@@ -5,8 +5,8 @@ use super::{Order, OrderError, Reach, Scheduler};
 use crate::{Capture, Limits};
 
 /// `dfs`: runs the op that became ready last. If several ops became ready together, the op that
-/// comes first in the program runs first. The choice makes a branch run to its end before the next
-/// branch begins.
+/// comes first in the program runs first. Choosing the newest ready op makes a branch run to its
+/// end before the next branch begins.
 ///
 /// CANN also has this order. The method uses a stack where `bfs` uses a queue. Time: O(operands).
 /// The order is weak if the branches come in the wrong order: the inputs of the later branches stay

@@ -11,9 +11,9 @@ use rustc_hash::FxHashMap;
 /// `exact`: finds an order with the least load among the orders that the reach allows.
 ///
 /// The method is dynamic programming over sets of ops that have run (Ahn et al., Serenity, MLSys
-/// 2020). A *way* to a set is an order of its ops. The bytes in use after a set has run do not
-/// depend on the way. For each set, only one way with the least peak is kept. Three rules keep the
-/// number of sets small:
+/// 2020). A *way* to a set is an order of its ops. The bytes in use after a set of ops has run do
+/// not depend on the way to the set. For each set, only one way with the least peak is kept. Three
+/// rules keep the number of sets small:
 ///
 /// - The order with the least load among the orders of the other schedulers is the answer if this
 ///   load equals the [`floor`].
@@ -23,10 +23,10 @@ use rustc_hash::FxHashMap;
 ///   use can run early: no later op then needs more memory.
 ///
 /// The number of sets can grow exponentially with the number of ops ready at once. The search fails
-/// if it finds more than `sets` ways. The state after a set is restored by running the ops of its
-/// way again. The search also fails if all restored states would take more than `128 * sets` runs
-/// of ops. Each set takes about 100 bytes, plus an eighth of a byte for each op of the step. The
-/// search fails on wide graphs, unless the rules leave few sets.
+/// if it finds more than `sets` ways. The state after a set of ops is restored by running the ops
+/// of its way again. The search also fails if all restored states would take more than `128 * sets`
+/// runs of ops. Each set takes about 100 bytes, plus an eighth of a byte for each op of the step.
+/// The search fails on wide graphs, unless the rules leave few sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exact {
     /// Limit on the number of ways kept. At least one way is kept for each set.

@@ -156,7 +156,7 @@ struct Place {
 /// An outermost block and all blocks in it.
 #[derive(Debug)]
 struct Nest {
-    /// Positions in the order in which the blocks were added. The first is the position of the
+    /// Positions in the order in which the blocks were added. The first position is that of the
     /// outermost block.
     places: Vec<Place>,
 }

@@ -169,8 +169,8 @@ fn drops(order: &Order<'_>, ends: &[usize], builder: &Builder<'_>) -> Vec<Vec<us
         for &buffer in made(at).iter().filter(|&&buffer| builder.facts.may_go[buffer]) {
             let uses = &builder.facts.uses[buffer];
             let first = uses.partition_point(|&used| used < end);
-            // Last use of the value in its segment, and all later uses. A value that its segment
-            // does not use is kept until its first use.
+            // Last use of the value in its segment, and all later uses. A value that its own
+            // segment does not use is kept until its first use.
             let used = &uses[first.saturating_sub(1)..];
             let gaps = used.windows(2).map(|gap| (gap[0], gap[1]));
             let longest = gaps.max_by_key(|&(from, to)| (to - from, usize::MAX - from));

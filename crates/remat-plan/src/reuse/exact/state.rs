@@ -60,9 +60,9 @@ pub(super) struct State {
     ranges: Ranges,
     /// Nearest lower rank of a buffer with the same sections, size and alignment, or `NONE`.
     twin: Vec<u32>,
-    /// Lowest possible address of a buffer. For an unplaced buffer, the aligned highest end of the
-    /// placed buffers that meet it. (Two buffers meet if they share a section.) For a placed
-    /// buffer, its address.
+    /// Lowest possible address of a buffer. For an unplaced buffer, the entry is the aligned
+    /// highest end of the placed buffers that meet it. (Two buffers meet if they share a section.)
+    /// For a placed buffer, the entry is its address.
     pub least: Vec<u64>,
     /// Placed buffer whose end determines `least`, or `NONE`.
     under: Vec<u32>,
@@ -91,7 +91,7 @@ pub(super) struct State {
     floor: Vec<f64>,
 
     /// Changes that [`State::undo`] can undo. An entry is a rank with its former `under` and
-    /// `least`, or a placed rank with `PLACED`.
+    /// `least`, or, with `PLACED`, a rank that was placed.
     trail: Vec<(u32, u32, u64)>,
     /// Number of placed buffers.
     depth: usize,

@@ -21,10 +21,10 @@ impl NnvmGraph {
     /// value, and if an op with a pattern up to [`Pattern::Broadcast`] computes the value. The op
     /// that computes the value then writes into the variable.
     ///
-    /// Three more conditions are not in NNVM. Value and variable are on the same device. The memory
-    /// of value and variable is planned. No node between the op and the assignment reads or writes
-    /// the variable. A reader would find the new value too early, and a writer would overwrite the
-    /// new value.
+    /// The three following conditions are not in NNVM. Value and variable are on the same device.
+    /// The memory of value and variable is planned. No node between the op and the assignment reads
+    /// or writes the variable. A reader would find the new value too early, and a writer would
+    /// overwrite the new value.
     #[must_use]
     pub fn assigns(&self) -> Vec<Assign> {
         let uses = uses(self);

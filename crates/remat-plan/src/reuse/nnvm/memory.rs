@@ -98,8 +98,8 @@ struct Pass<'g, 'u> {
     plan: MemoryPlan<'g>,
     uses: &'u [Vec<usize>],
     allocator: Allocator,
-    // Storage -> number of reads that remain. Released storages have 0. While a node is visited,
-    // the storages of its outputs that no node reads also have 0.
+    // Storage -> number of reads that remain. A released storage has 0 reads left. While a node is
+    // visited, the storages of its outputs that no node reads have 0 reads left, too.
     wanted: Vec<usize>,
 }
 

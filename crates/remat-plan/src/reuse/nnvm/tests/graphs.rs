@@ -25,7 +25,8 @@ impl NnvmGraph {
         self.op_of(OpNode::new(inputs.iter().copied(), [tensor(elements)]))
     }
 
-    /// Adds an op with the in-place pair `pair`. Its output has the type of its first input.
+    /// Adds an op with the in-place pair `pair`. The output of the op has the type of its first
+    /// input.
     fn make_over(&mut self, inputs: &[NodeEntry], pair: InPlace) -> NodeEntry {
         let like = *self.tensor(inputs[0]).unwrap();
         self.op_of(OpNode::new(inputs.iter().copied(), [like]).in_place(pair))
