@@ -26,7 +26,7 @@ static ALLOCATOR: Watched = Watched;
 /// Bytes of the allocation that failed last; 0 if none has failed.
 static FAILED: AtomicUsize = AtomicUsize::new(0);
 
-/// Most time that a second thread without memory waits for the first one to end the program.
+/// Longest time that a second thread without memory waits for the first thread to end the program.
 const AT_MOST: Duration = Duration::from_secs(10);
 
 /// Whether some thread has begun to report the end of memory.

@@ -17,9 +17,9 @@ pub fn run(
         let world = World::of(job.fabric(), args);
         match work(&world) {
             Err(failure) if !world.ends() => Err(failure),
-            // At this point, all ranks have come to their end. The failure is printed before other
-            // ranks may exit, because the launcher ends the job at the first exit code that is
-            // not 0.
+            // At this point, every rank ends without another exchange. The failure is printed
+            // before other ranks may exit, because the launcher ends the job at the first exit code
+            // that is not 0.
             ended => Ok(ended.map_err(tell)),
         }
     })?

@@ -82,7 +82,7 @@ impl World {
         self.ends.get()
     }
 
-    /// Records that from here on every rank comes to its end without another exchange.
+    /// Records that from here on every rank ends without another exchange.
     pub fn end(&self) {
         self.ends.set(true);
     }

@@ -429,7 +429,7 @@ fn steps(args: &TrainArgs, setup: &Setup<'_>) -> usize {
     learning.steps.unwrap_or_else(|| epochs.saturating_mul(an_epoch))
 }
 
-/// Starts the recording, if any.
+/// Starts the recording if `--record` is given.
 fn record(output: &OutputArgs, done: &Done) -> Result<Option<Recording>, Failure> {
     let Some(path) = &output.record else { return Ok(None) };
     let steps = output.record_steps.unwrap_or(usize::MAX);

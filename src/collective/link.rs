@@ -109,7 +109,7 @@ impl Link {
         }
     }
 
-    /// Waits until no collective is under way, so that the order of collectives is that of the ops.
+    /// Waits until no collective is under way, so that collectives run in the order of the ops.
     fn settle(&self) {
         let mut under_way = lock(&self.under_way);
         while *under_way > 0 {

@@ -56,7 +56,7 @@ impl Pattern {
         }
     }
 
-    /// Pattern of an op; `None` if the name is not that of a collective.
+    /// Pattern of an op; `None` if the name is not the name of a collective.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|pattern| pattern.name() == name)
     }

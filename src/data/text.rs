@@ -106,7 +106,7 @@ impl Text {
         let io = |error| DataError::Io { path: path.to_owned(), error };
         let wrong = |message| Err(DataError::Format { path: path.to_owned(), message });
         let mut bytes = Vec::new();
-        // Neither a pipe nor a device tells its length in advance.
+        // The length of a pipe or a device is not known in advance.
         File::open(path)
             .and_then(|file| file.take(most + 1).read_to_end(&mut bytes))
             .map_err(io)?;

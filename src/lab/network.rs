@@ -41,7 +41,7 @@ use std::str::FromStr;
 pub struct Network {
     /// Bytes that a rank sends in a second.
     pub bytes_per_second: f64,
-    /// Seconds of each message, whatever its size.
+    /// Seconds that each message takes besides the time for its bytes.
     pub latency: f64,
     /// Whether the computation goes on during a collective, until its result is read. With `None`,
     /// the computation goes on during the sums of gradients, and waits for other collectives, as in

@@ -24,9 +24,10 @@ const EVACUATIONS: usize = 16;
 pub struct Move {
     /// Block to move; its handle stays valid.
     pub block: Block,
-    /// First byte of the block before the move.
+    /// Offset of the first byte of the block before the move.
     pub from: u64,
-    /// First byte of the block after the move. The ranges before and after the move may overlap.
+    /// Offset of the first byte of the block after the move. The ranges before and after the move
+    /// may overlap.
     pub to: u64,
     /// Bytes to copy: the requested bytes, because the rest of the block holds no data.
     pub bytes: u64,

@@ -8,7 +8,7 @@ const FIRST_REGION: u64 = 2 << 20;
 
 /// Source of the memory that an arena's offsets refer to.
 pub trait RegionSource {
-    /// Takes at least `bytes` bytes, a multiple of the granularity.
+    /// Takes a region of at least `bytes` bytes; `bytes` is a multiple of the granularity.
     ///
     /// The source chooses the start and the number of extra bytes, both multiples of the
     /// granularity. The region must not overlap any region that the source gave and did not get

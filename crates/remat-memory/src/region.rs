@@ -11,7 +11,7 @@ use super::slab::EDGE;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Region {
-    /// First byte, a multiple of the granularity.
+    /// Offset of the first byte, a multiple of the granularity.
     pub start: u64,
     /// Length, a multiple of the granularity.
     pub bytes: u64,

@@ -11,7 +11,7 @@ use super::slab::{Block, EDGE, Note};
 pub struct Chunk {
     /// Offset of the first byte.
     pub offset: u64,
-    /// Bytes, a multiple of the granularity and never 0.
+    /// Size in bytes, a multiple of the granularity and never 0.
     pub size: u64,
     /// Block or hole.
     pub content: Content,

@@ -101,9 +101,9 @@ pub struct Part {
     pub lower: u64,
     /// First instant after the part.
     pub upper: u64,
-    /// First byte, counted from the start of the buffer.
+    /// Offset of the first byte, counted from the start of the buffer.
     pub begin: u64,
-    /// First byte after the part.
+    /// Offset of the first byte after the part.
     pub end: u64,
 }
 

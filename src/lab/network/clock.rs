@@ -6,8 +6,9 @@ use rustc_hash::FxHashMap;
 
 /// Clocks of a step on some number of ranks. All times are in seconds.
 ///
-/// The caller reports each command after its run. An update that reads a result still on its way is
-/// put off until the result has arrived. All other ops wait for the result.
+/// The caller reports each command after its run. An update that reads a result that has not
+/// arrived yet is put off until the result has arrived. All other ops wait for the results that
+/// they read.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     /// Time of the computation.
@@ -16,13 +17,14 @@ pub(super) struct Clock {
     free: f64,
     /// Total time that the computation has waited.
     waited: f64,
-    /// Tensor -> its result on the way. Results that have arrived are left out.
+    /// Tensor -> the result of its collective, which has not arrived yet. Results that have arrived
+    /// are left out.
     under_way: FxHashMap<TensorId, Arriving>,
     /// Updates that were put off.
     put_off: Vec<Update>,
 }
 
-/// Result of a collective on its way.
+/// Result of a collective that has not arrived yet.
 #[derive(Clone, Copy, Debug)]
 struct Arriving {
     /// Time at which the network delivers the result.
@@ -68,7 +70,7 @@ impl Clock {
         }
         match command {
             &Command::Get(tensor) => self.read(at, tensor, tensors),
-            // The end of a step waits for all that the step began.
+            // The end of a step waits for all collectives that the step began.
             Command::Step | Command::Sync => self.finish(),
             _ => match exchanges.read_by(at) {
                 Some(results) => self.update(command, own, results, tensors),
@@ -146,7 +148,7 @@ impl Clock {
         self.work(update.seconds);
     }
 
-    /// Result whose bytes a tensor shows, if the result is still on its way.
+    /// Result whose bytes a tensor has, if the result has not arrived yet.
     fn arrival(&self, tensor: TensorId, tensors: &Tensors) -> Option<Arriving> {
         let mut chain = std::iter::successors(Some(tensor), |&tensor| tensors.shown(tensor));
         let result = chain.find_map(|tensor| self.under_way.get(&tensor).copied())?;
