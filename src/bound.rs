@@ -29,7 +29,7 @@
 //!
 //! Consider a run of a program that meets these conditions:
 //!
-//! 1. Its commands run in the order of the program. The first run of each op is at the op's own
+//! 1. The commands run in the order of the program. The first run of each op is at the op's own
 //!    position. Exception: an upload, or an op without inputs, may run as late as the first read of
 //!    its value.
 //! 2. A run of an op, the first or a later run, has its inputs, its outputs and its workspace in
@@ -37,19 +37,20 @@
 //!    instant. Views take no memory and run at no cost.
 //! 3. A value that is not in memory is restored only by another run of the op, or of the upload,
 //!    that made the value. A run makes all outputs of its op.
-//! 4. A value that cannot be made again stays in memory while a handle to the value exists. Such
-//!    values are outputs of updates in place, outputs of ops that may run only once, and committed
-//!    values. An update writes its new value into the bytes of the old value if the last handle to
-//!    the old value ends at the update.
+//! 4. A value that cannot be made again stays in memory while a handle to the value exists. Values
+//!    that cannot be made again are outputs of updates in place, outputs of ops that may run only
+//!    once, and committed values. An update writes its new value into the bytes of the old value if
+//!    the last handle to the old value ends at the update.
 //! 5. The bytes in memory never exceed the budget.
 //!
-//! Then the runs beyond the first of each op cost at least [`Bound::cost`].
+//! Under these conditions, the runs of ops after their first runs cost at least [`Bound::cost`] in
+//! total.
 //!
 //! The engine meets these conditions under every policy, every threshold and every setting for dead
-//! tensors. Some actions of the engine are not among these conditions. The engine keeps values
-//! without handles for the ops that read them, and copies a value before an update. The engine also
-//! commits by itself, and leaves holes in an arena. All of these actions only take more memory.
-//! Therefore no run of the engine recomputes less than the bound.
+//! tensors. The conditions leave out some actions of the engine. The engine keeps values without
+//! handles for the ops that read them, and copies a value before an update. The engine also commits
+//! by itself, and leaves holes in an arena. The actions outside the conditions only take more
+//! memory. Therefore no run of the engine recomputes less than the bound.
 //! [`Command::Drop`](crate::program::Command::Drop) may make the engine recompute although memory
 //! suffices.
 //!
@@ -58,33 +59,33 @@
 //! Choose some instants at which memory is short; an instant is the run of one command. If a value
 //! is absent at a chosen instant of a gap, its op runs again before the gap ends. The gaps of one
 //! value do not overlap, so each gap with an absence causes a separate run of the op. One run makes
-//! all outputs of the op, so the cost of the run is divided among the outputs. Each gap pays the
-//! share of its value. At each chosen instant, the budget must hold the needs of the current
-//! command, the values that cannot be evicted, and the resident values that are in a gap. Choosing
-//! absences at the least cost under these constraints is a relaxation of the problem. Replace the
-//! constraints by a price of memory at each chosen instant. Any prices from 0 up are allowed. By
-//! weak duality, the minimum of the problem with prices is at most the minimum of the relaxation.
-//! The problem with prices has one independent part for each gap, and each part is minimized
-//! separately. ∎
+//! all outputs of the op, so the cost of the run is divided among the outputs. Each gap is charged
+//! with the share of its value. At each chosen instant, the budget must hold the needs of the
+//! current command, the values that cannot be evicted, and the resident values that are in a gap.
+//! Choosing absences at the least cost under these constraints is a relaxation of the problem.
+//! Replace the constraints by a price of memory at each chosen instant. Any prices from 0 up are
+//! allowed. By weak duality, the minimum of the problem with prices is at most the minimum of the
+//! relaxation. The problem with prices has one independent part for each gap, and each part is
+//! minimized separately. ∎
 //!
 //! # Two strengthenings
 //!
 //! To run again, an op needs its inputs in memory. Call an input `p` *dead* after its last use. The
 //! relaxation above neither counts the bytes of a dead input nor charges for runs of its op. Let
-//! `p` be dead. Among the ops that may have to run again, let only one read `p`. Let this op make
-//! `s`. Take an instant of a gap of `s` at which `s` is absent. Either `p` is resident and takes
-//! its bytes, or the op of `p` runs again before the gap ends, at the cost of the share of `p`. The
-//! gaps of `s` do not overlap, so each gap may be charged for the bytes of `p` or for the run of
-//! its op, whichever is less. The dead inputs of `p` are charged in the same way. Let `w` be the
-//! price of holding a byte over the gap. Let `c(v)` be the share that the value `v` has in the cost
-//! of its op. Then restoring `s` costs `c(s) + g(p)`, with
-//! `g(p) = min(bytes(p) * w, c(p) + sum of g(q) over the inputs q of p)`. The function `g(p)` is
-//! the minimum of several linear functions of `w`.
+//! `p` be dead. Among the ops that may have to run again, let only one read `p`. Let `s` be the
+//! value that the reader of `p` makes. Take an instant of a gap of `s` at which `s` is absent.
+//! Either `p` is resident and takes its bytes, or the op of `p` runs again before the gap ends, at
+//! the cost of the share of `p`. The gaps of `s` do not overlap, so each gap may be charged for the
+//! bytes of `p` or for the run of its op, whichever is less. The dead inputs of `p` are charged
+//! like `p`. Let `w` be the price of holding a byte over the gap. Let `c(v)` be the share that the
+//! value `v` has in the cost of its op. Under these charges, restoring `s` costs `c(s) + g(p)`,
+//! with `g(p) = min(bytes(p) * w, c(p) + sum of g(q) over the inputs q of
+//! p)`. The function `g(p)` is the minimum of several linear functions of `w`.
 //!
-//! Several ops that may have to run again may read `p`. The charge `g(p)` is then made once for a
-//! group of overlapping gaps of their outputs. In this charge, `w` is the price of holding a byte
-//! while any of these outputs is absent. During these gaps, either `p` is resident while any of the
-//! outputs is absent, or the op of `p` runs at least once.
+//! Several ops that may have to run again may read `p`. In this case, the charge `g(p)` is counted
+//! once for a group of overlapping gaps of the outputs of these ops. The price `w` in this charge
+//! is for holding a byte while any output of these ops is absent. During the gaps of a group,
+//! either `p` is resident while any of the outputs is absent, or the op of `p` runs at least once.
 
 mod charge;
 mod demand;

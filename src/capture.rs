@@ -1,4 +1,5 @@
-//! Conversion of recorded steps to captures, the input of planners, and back.
+//! Conversion of recorded steps to captures and back. A capture describes a step by its ops and
+//! buffers, and is the input of planners.
 
 mod reader;
 mod writer;

@@ -14,10 +14,10 @@
 //!
 //! # Sums
 //!
-//! A sum over ranks is made in the order of the ranks: `((g0 + g1) + g2) + g3`. The bits are those
-//! of one rank that accumulates the gradients of the parts one after the other. For that, each rank
-//! owns a piece of the tensor: an all-to-all brings the pieces of all ranks to their owners, and an
-//! all-gather returns the sums. The number of bytes on the wire is that of a ring.
+//! A sum over ranks is made in the order of the ranks: `((g0 + g1) + g2) + g3`. The sum has the
+//! bits of one rank that accumulates the gradients of the parts one after the other. Each rank owns
+//! a piece of the tensor: an all-to-all brings the pieces of all ranks to their owners, and an
+//! all-gather returns the sums. A ring all-reduce would send as many bytes.
 //!
 //! # Memory
 //!
@@ -27,10 +27,10 @@
 //! # Failures
 //!
 //! Each collective begins with a header from each rank. If the headers differ, all ranks get the
-//! same error in that collective, and in all later ones. If a rank had to skip the collective,
-//! because its input was lost or memory was short, all ranks get that rank's failure in that
-//! collective. The output is then lost on all ranks, and an update that reads the output is skipped
-//! on all ranks. An update itself may fail on one rank alone, for lack of memory. With
+//! same error in that collective, and in all later collectives. If a rank had to skip the
+//! collective, because its input was lost or memory was short, all ranks get that rank's failure in
+//! that collective. The output is then lost on all ranks, and an update that reads the output is
+//! skipped on all ranks. An update itself may fail on one rank alone, for lack of memory. With
 //! [`Optimizer::all_or_none`](crate::optim::Optimizer::all_or_none), all ranks agree before the
 //! first update; otherwise, the other ranks keep their updates, and the job must end.
 //!

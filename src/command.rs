@@ -1,7 +1,8 @@
-//! The command language: instructions to an engine that name tensors by number.
+//! The command language: instructions to an engine, in which tensors are named by numbers.
 //!
-//! A valid list of commands is a [`Program`]. A recording is a program whose ops have only sizes
-//! and costs ([`RecordedProgram`]). This module does not depend on the code that executes commands.
+//! A [`Program`] is a valid list of commands. A recording is a program whose ops have only sizes
+//! and costs ([`RecordedProgram`]). The command language does not depend on the code that executes
+//! commands.
 
 mod program;
 mod recorded;
@@ -24,8 +25,8 @@ use std::sync::Arc;
 
 /// A command, with ops of type `O` and host values of type `H`.
 ///
-/// A tensor number ends with [`Command::Del`], or with the update or replacement that consumes its
-/// tensor.
+/// A tensor number is in use until a [`Command::Del`] of the tensor, or until an update or
+/// replacement consumes the tensor.
 #[derive(Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
@@ -51,7 +52,7 @@ pub enum Command<O, H> {
     Replace {
         /// The tensor that is replaced.
         target: TensorId,
-        /// Whether the last handle of `target` was given to this command.
+        /// Whether the command consumes `target`: the caller gave up the last handle of `target`.
         consumed: bool,
         /// The new value.
         value: TensorId,
@@ -72,7 +73,7 @@ pub enum Command<O, H> {
     Label {
         /// The tensor.
         tensor: TensorId,
-        /// Its name.
+        /// Name of the tensor.
         label: String,
     },
     /// Marks the end of a step of the training loop.
@@ -90,7 +91,7 @@ pub struct Apply<O> {
     pub op: O,
     /// Input tensors, repeats included.
     pub inputs: Ids,
-    /// Updated inputs whose last handles are given to the op.
+    /// Updated inputs that the op consumes: the caller gave up their last handles.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Consumed::is_empty"))]
     pub consumed: Consumed,
     /// Layouts and kind of the outputs.
@@ -99,8 +100,8 @@ pub struct Apply<O> {
     pub made: TensorId,
 }
 
-/// Inputs whose last handles were given to the op, so that the op may update them in place. All
-/// other inputs keep their values.
+/// Inputs that an op consumes. The caller gave up their last handles, so the op may update these
+/// inputs in place. All other inputs keep their values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(into = "Vec<usize>", try_from = "Vec<usize>"))]
@@ -113,10 +114,10 @@ pub struct Consumed {
 }
 
 impl Consumed {
-    /// Limit on the index of a consumed input. No op has this many inputs.
+    /// Limit on the index of a consumed input. Every op has far fewer inputs.
     const MOST: usize = 1 << 20;
 
-    /// Word index and bit of an input.
+    /// Index of the word that has an input's bit, and the bit in the word.
     const fn place(input: usize) -> (usize, u64) {
         (input / u64::BITS as usize, 1 << (input % u64::BITS as usize))
     }
@@ -195,7 +196,7 @@ impl<O> Apply<O> {
         self.made.and_next(self.outputs.len())
     }
 
-    /// Inputs whose numbers end with the op.
+    /// Inputs that the op consumes, so that their numbers are no longer in use.
     pub fn ended(&self) -> impl Iterator<Item = TensorId> {
         let targets = self.inputs.iter().take(self.outputs.targets()).enumerate();
         targets.filter(|(input, _)| self.consumed.contains(*input)).map(|(_, &id)| id)
@@ -215,7 +216,7 @@ impl<O> Apply<O> {
 }
 
 impl<O, H> Command<O, H> {
-    /// Ops of the command: a single op, or several updates.
+    /// Ops that the command runs: one op, several updates, or none.
     #[must_use]
     pub fn calls(&self) -> &[Apply<O>] {
         match self {
@@ -234,16 +235,17 @@ impl<O, H> Command<O, H> {
         }
     }
 
-    /// Whether the command counts in the number of waiting commands that an evictor may read. A
-    /// deletion does not count, because it belongs to the previous command.
+    /// Whether the command counts towards the length of a [`Window`]. A deletion does not count,
+    /// because it belongs to the command before it.
     pub(crate) const fn counts(&self) -> bool {
         !matches!(self, Self::Del(_))
     }
 
     /// Whether the command has a position in a known step.
     ///
-    /// A deletion or an eviction has no position, because it uses no values. A wait has no
-    /// position, because in a running program a wait is a question and not a command.
+    /// A deletion or an eviction has no position, because it uses no values. A wait
+    /// ([`Command::Sync`]) has no position, because a runtime sends waits as questions, not as
+    /// commands.
     pub(crate) const fn is_position(&self) -> bool {
         !matches!(self, Self::Del(_) | Self::Drop(_) | Self::Sync)
     }
@@ -281,7 +283,7 @@ impl<O, H> Command<O, H> {
         }
     }
 
-    /// Calls `with` for each tensor whose number ends with the command.
+    /// Calls `with` for each tensor that the command deletes or consumes.
     pub fn ends(&self, mut with: impl FnMut(TensorId)) {
         match *self {
             Self::Del(tensor) => with(tensor),
@@ -290,7 +292,7 @@ impl<O, H> Command<O, H> {
         }
     }
 
-    /// Renumbers all tensors.
+    /// Replaces each tensor number by the number that `of` returns for it.
     #[must_use]
     pub fn renumbered(mut self, mut of: impl FnMut(TensorId) -> TensorId) -> Self {
         let call = |call: &mut Apply<O>, of: &mut dyn FnMut(TensorId) -> TensorId| {
@@ -313,7 +315,7 @@ impl<O, H> Command<O, H> {
         self
     }
 
-    /// Converts ops and host values.
+    /// Converts the command's ops with `op`, and its host value with `host`.
     ///
     /// # Errors
     /// The first error of `op` or `host`.

@@ -1,7 +1,7 @@
 //! The driver: the only path from commands to an engine.
 //!
-//! Each command passes the same stages, in this order. A stage is a struct with its own state, in
-//! its own file.
+//! Each command passes the stages below, from top to bottom. Each stage is a struct with its own
+//! state, in a file of its own.
 //!
 //! ```text
 //! plan       a repeated turn runs by plan and skips the other stages   (by_plan.rs)
@@ -14,13 +14,13 @@
 //! ```
 //!
 //! A *turn* is one execution of a step. While a turn runs by plan, the other stages do not see its
-//! commands. A command that differs from the plan makes the driver *leave* the plan. The recognizer
-//! then receives the whole turns that ran by plan, and the commands of the unfinished turn pass all
-//! stages again. This second pass only updates the engine's tables: the device does not repeat the
-//! work.
+//! commands. A command that differs from the plan makes the driver *leave* the plan. After a plan
+//! is left, the recognizer receives the whole turns that ran by plan. The commands of the
+//! unfinished turn pass all stages a second time, which only updates the engine's tables: the
+//! device does not repeat the work.
 //!
-//! A plan skips the stages that write commands down. Therefore no turn runs by plan while commands
-//! are recorded or written down for a learner.
+//! A turn by plan skips the stages that record or copy commands. While commands are recorded, or
+//! copied for a learner, no turn runs by plan.
 
 mod admit;
 mod allowance;
@@ -88,7 +88,8 @@ pub struct Driver<D: Device> {
     planning: Option<Box<Planning<D>>>,
 }
 
-/// Data of one command that the stages before its run hand to the stages after its run.
+/// Data about one command, which the stages before the command's run pass to the stages after the
+/// run.
 struct Passing {
     recognized: Option<Recognized>,
     /// Outputs to bind to values of a known step; empty if no step is foreseen.
@@ -98,7 +99,7 @@ struct Passing {
 
 /// Methods that execute commands.
 impl<D: Device> Driver<D> {
-    /// Creates a driver of this engine.
+    /// Creates a driver that executes commands on `engine`.
     #[must_use]
     pub fn new(engine: Engine<D>) -> Self {
         Self {
@@ -110,8 +111,8 @@ impl<D: Device> Driver<D> {
         }
     }
 
-    /// Executes a command. The value that a [`Command::Get`] reads is dropped; [`Driver::get`]
-    /// returns the value.
+    /// Executes a command. The value that a [`Command::Get`] reads is dropped. To get the value,
+    /// call [`Driver::get`].
     #[inline]
     pub fn execute(&mut self, command: Command<D::Op, D::Host>) {
         if self.planning.is_some()
@@ -121,7 +122,8 @@ impl<D: Device> Driver<D> {
         }
         let passing = self.begin(&command);
         match command {
-            // Borrowed in place, not moved: `Apply` is large, and by far the most frequent command.
+            // Match by reference, without a move: `Apply` is large, and by far the most frequent
+            // command.
             Command::Apply(Apply { op, ref inputs, ref consumed, ref outputs, made }) => {
                 self.books.apply(op, inputs, consumed, outputs, made);
             }
@@ -154,8 +156,8 @@ impl<D: Device> Driver<D> {
 
     /// Executes a program from its start, up to the first failure.
     ///
-    /// Call this on a driver without tensors. An older tensor loses its number to a tensor of the
-    /// program with the same number, but is not deleted.
+    /// Call `run` on a driver without tensors. If an older tensor has the number of a tensor of the
+    /// program, the older tensor loses its number, but is not deleted.
     ///
     /// # Errors
     /// The first failure of a command.
@@ -198,7 +200,7 @@ impl<D: Device> Driver<D> {
                 Ok(Some(place)) => {
                     self.books.engine.ask_device("get", |device| visit(device, *place))
                 }
-                // Never returned: a read that ran by plan always has a place.
+                // Cannot happen: a read that ran by plan always has a place.
                 Ok(None) => Err(HandleError::Unknown.into()),
                 Err((_, error)) => Err(error.clone()),
             };
@@ -230,13 +232,13 @@ impl<D: Device> Driver<D> {
     }
 
     /// Lets out-of-memory errors name a budget that suffices. `rehearse` finds the budget by
-    /// simulated runs: `lab::passing_budget` is such a function.
+    /// simulated runs, as `lab::passing_budget` does.
     ///
     /// The search applies to errors of [`Driver::get`], [`Driver::visit`] and
-    /// [`Driver::take_failure`]. For the search, the driver writes down the commands of the first
-    /// two steps, and of two steps after an out-of-memory error. In each of these steps, writing
-    /// begins when more than a quarter of the budget is in use. Steps that are not written down
-    /// cost nothing.
+    /// [`Driver::take_failure`]. For the search, the driver stores the commands of the first two
+    /// steps, and of two steps after an out-of-memory error. In a step, storing begins only when
+    /// more than a quarter of the budget is in use. Steps whose commands are not stored cost
+    /// nothing.
     pub fn name_budgets_by(&mut self, rehearse: Option<Rehearse>) {
         self.attempts.rehearse_by(rehearse);
     }
@@ -244,8 +246,8 @@ impl<D: Device> Driver<D> {
     /// Passes a command through all stages before its run, if the command is not done by plan.
     /// [`Driver::end`] runs the later stages.
     ///
-    /// `begin` and `end` are two functions, instead of one that takes a closure for the run:
-    /// commands are large, and a closure would copy them.
+    /// `begin` and `end` are two functions, because a single function would take the run as a
+    /// closure. The closure would copy the command, and commands are large.
     #[inline(always)]
     fn begin(&mut self, command: &Command<D::Op, D::Host>) -> Passing {
         let Self { books, attempts, admitted, recognition, .. } = self;
@@ -256,7 +258,7 @@ impl<D: Device> Driver<D> {
         Passing { recognized, made, is_mark: matches!(command, Command::Step) }
     }
 
-    /// Passes an executed command through the later stages.
+    /// Passes an executed command through the stages after its run.
     #[inline(always)]
     fn end(&mut self, Passing { recognized, made, is_mark }: Passing) {
         let Self { books, attempts, admitted, recognition, planning } = self;
@@ -332,25 +334,25 @@ impl<D: Device> Driver<D> {
         Some((planning.as_mut()?, Beside { books, recognition, waits }))
     }
 
-    /// Announces a command that waits to be executed. Evictors can then read the effects of the
-    /// command in [`Graph::future`](crate::graph::Graph::future).
+    /// Announces a command that waits to be executed. After the announcement, evictors can read the
+    /// effects of the command in [`Graph::future`](crate::graph::Graph::future).
     ///
-    /// Admission changes nothing else. Executed commands are matched to admitted commands by order.
-    /// Therefore admitted commands must be executed in the order of admission, and before any
-    /// command that was not admitted.
+    /// Admission only updates `Graph::future`. Admitted commands must be executed in the order of
+    /// admission, and before any command that was not admitted. The driver matches executed
+    /// commands to admitted commands by their order.
     pub fn admit(&mut self, command: &Command<D::Op, D::Host>) {
         self.admitted.admit(&mut self.books, command);
     }
 
-    /// [Commits](Command::Commit) each held tensor that keeps an unheld leaf in memory, because the
-    /// tensor's history leads back to the leaf. For example, the initial parameters are such leaves
-    /// if the first update makes new parameters. Nothing is committed if the budget is too small to
-    /// hold all these tensors as leaves.
+    /// [Commits](Command::Commit) each held tensor whose history leads back to an unheld leaf,
+    /// which stays in memory for the history's sake. For example, the initial parameters are unheld
+    /// leaves if the first update makes new parameters. Commits nothing if the budget is too small
+    /// to hold all committed tensors as leaves.
     ///
-    /// Call this at the end of the first step, if the program later reads only tensors that it
-    /// still holds. All commands before the first mark count as one step, setup included. Later
-    /// steps do not need this call. At the end of a step, [`Command::Step`] cuts the history at
-    /// values from before the step that are no longer held.
+    /// Call `end_first_step` at the end of the first step, if the program later reads only tensors
+    /// that it still holds. All commands before the first mark, setup included, count as the first
+    /// step. After a later step, the call is not needed. At the end of a step, [`Command::Step`]
+    /// cuts the history at values from before the step that are no longer held.
     pub fn end_first_step(&mut self) {
         for tensor in first_step::to_commit(&mut self.books) {
             self.execute(Command::Commit(tensor));
@@ -372,8 +374,8 @@ impl<D: Device> Driver<D> {
         &self.books.engine
     }
 
-    /// The engine, for calls outside of the command language, such as taking failures and the
-    /// values of promised reads. Settings that are changed through this reference are not recorded.
+    /// The engine, for calls that are not commands, such as taking failures and the values of
+    /// promised reads. Settings that are changed through this reference are not recorded.
     pub const fn engine_mut(&mut self) -> &mut Engine<D> {
         &mut self.books.engine
     }
@@ -403,9 +405,9 @@ impl<D: Device> Driver<D> {
 
     /// Whether an evictable tensor is evicted at once when the next command drops its last handle.
     ///
-    /// False while steps are recognized: a prediction may make the evictor keep the tensor, and the
-    /// command that drops the handle may itself cause the prediction. Meant for devices whose ops
-    /// write over inputs that are no longer needed.
+    /// False while steps are recognized, because a prediction may make the evictor keep the tensor.
+    /// The command that drops the handle may itself cause the prediction. The method is meant for
+    /// devices whose ops write over inputs that are no longer needed.
     #[must_use]
     pub fn evicts_unheld(&self) -> bool {
         self.recognition.recognizer().is_none() && !self.books.engine.keeps_unheld()
@@ -413,8 +415,8 @@ impl<D: Device> Driver<D> {
 
     /// Whether dropping the last handle now would free the tensor's bytes at once.
     ///
-    /// False if the evictor keeps the tensor, to recompute other tensors from it. Meant for devices
-    /// whose ops write over inputs that are no longer needed.
+    /// False if the evictor keeps the tensor, to recompute other tensors from it. The method is
+    /// meant for devices whose ops write over inputs that are no longer needed.
     #[must_use]
     pub fn would_go(&mut self, tensor: TensorId) -> bool {
         self.key(tensor).is_ok_and(|key| self.books.engine.would_go(key))
@@ -426,8 +428,8 @@ impl<D: Device> Driver<D> {
     /// Declares that the next commands are the commands of a known step, beginning with its first
     /// command. `None` forgets the known step.
     ///
-    /// Each executed command except a deletion is assumed to be the next command of the step, with
-    /// the same outputs. Only the evictor uses these assumptions.
+    /// The driver assumes that each executed command except a deletion is the next command of the
+    /// step, with the same outputs. Only the evictor uses the assumed commands.
     ///
     /// The caller must notice when the program departs from the step, and call [`Driver::seek`] or
     /// pass `None`. A wrong prediction costs only time.
@@ -438,9 +440,9 @@ impl<D: Device> Driver<D> {
         self.books.engine.foresee(foresight)
     }
 
-    /// Moves to the given position of the known step: the next command is assumed to be the step's
-    /// command at `position`. Moving forwards skips commands of the step; moving backwards repeats
-    /// commands. Call this before and after a command that is not in the step.
+    /// Moves to `position` in the known step: the driver then assumes that the next command is the
+    /// step's command at `position`. Moving forwards skips commands of the step; moving backwards
+    /// repeats commands. Call `seek` before and after a command that is not in the step.
     pub fn seek(&mut self, position: u32) {
         self.books.engine.future_mut().seek(position);
     }
@@ -462,14 +464,15 @@ impl<D: Device> Driver<D> {
         self.recognize_known_steps(KnownSteps::default());
     }
 
-    /// Starts recognizing steps with knowledge from an earlier run of the program. Call this on a
-    /// driver that has executed nothing.
+    /// Starts recognizing steps with knowledge from an earlier run of the program. The driver must
+    /// not have executed any command yet.
     pub fn recognize_known_steps(&mut self, known: KnownSteps) {
         self.recognition.begin(known);
     }
 
-    /// Stops recognizing steps. If the evictor uses foresight, recognition starts again at the
-    /// first eviction. Therefore recognition costs nothing while memory suffices.
+    /// Stops recognizing steps. If the evictor uses foresight (predictions of later commands),
+    /// recognition starts again at the first eviction. Therefore recognition costs nothing while
+    /// memory suffices.
     pub fn recognize_steps_once_short(&mut self) {
         let told = self.foresee(None);
         self.books.report(told);
@@ -482,11 +485,11 @@ impl<D: Device> Driver<D> {
         self.recognition.known_steps()
     }
 
-    /// Takes over the knowledge from an earlier run. Call this on a driver that has executed
-    /// nothing.
+    /// Takes over the knowledge from an earlier run. The driver must not have executed any command
+    /// yet.
     ///
-    /// Steps are recognized only if the evictor uses foresight: from the first command on if
-    /// `steps` is given, and from the first eviction on if not. The forecasts are
+    /// The driver recognizes steps only if the evictor uses foresight. With `steps`, it recognizes
+    /// from the first command on; without `steps`, from the first eviction on. The forecasts are
     /// [remembered](Driver::remember).
     pub fn know(&mut self, Knowledge { steps, forecasts, searched }: Knowledge) {
         self.recognize_steps_once_short();
@@ -497,23 +500,23 @@ impl<D: Device> Driver<D> {
         self.recognition.learning.searched = searched;
     }
 
-    /// Sets the learner that gets the turns of loops from now on. Turns are given only if steps are
-    /// [recognized](Driver::recognize_steps).
+    /// Sets the learner that gets the turns of loops from now on. The learner gets turns only if
+    /// steps are [recognized](Driver::recognize_steps).
     pub fn learn_by(&mut self, learner: Option<Box<dyn Learner>>) {
         self.recognition.learning.learn_by(learner);
     }
 
-    /// Adds a forecast that an earlier run found. The forecast is used whenever its step is
-    /// recognized in its budget. A forecast of a step that never comes is unused and harmless.
+    /// Adds a forecast that an earlier run found. The driver uses the forecast whenever it
+    /// recognizes the forecast's step and the budget is the forecast's budget. A forecast of a step
+    /// that never comes does no harm.
     pub fn remember(&mut self, forecast: Forecast) {
         self.recognition.learning.remember(forecast);
     }
 
     /// Forecasts found so far for each kind of step, sorted by step and budget.
     ///
-    /// If `turns` is given, first waits for the search of each kind. The wait is over when the
-    /// search ends, or when it has simulated as many ops as `turns` turns have without
-    /// recomputation.
+    /// If `turns` is given, first waits for the search of each kind of step. The wait ends when the
+    /// search ends, or has simulated as many ops as `turns` turns have without recomputation.
     pub fn forecasts(&mut self, turns: Option<u64>) -> Vec<Forecast> {
         self.recognition.learning.forecasts(turns)
     }
@@ -534,8 +537,8 @@ impl<D: Device> Driver<D> {
         self.books.tensors.note_changes(plan == Plan::Auto);
     }
 
-    /// Leaves the current plan. A plan can be entered again at the start of a turn. Called before
-    /// any change that is not a command.
+    /// Leaves the current plan. Called before any change that is not a command. The driver may
+    /// enter a plan again at the start of a later turn.
     pub fn leave_plan(&mut self) {
         let left =
             self.planning().and_then(|(planning, mut beside)| planning.leave_plan(&mut beside));
@@ -550,9 +553,9 @@ impl<D: Device> Driver<D> {
     /// Records all commands executed from now on. `window` says how far ahead commands are
     /// admitted.
     ///
-    /// Call this on a driver that has no tensors yet: a recording cannot be read if it names
-    /// tensors that it does not make. An earlier recording ends first; a failure to end it is kept
-    /// in the engine.
+    /// Call `record_to` on a driver that has no tensors yet: a recording cannot be read if it names
+    /// tensors that it does not make. An earlier recording is finished first; if finishing fails,
+    /// the engine keeps the failure.
     pub fn record_to(&mut self, recorder: Box<dyn Recorder>, window: Window) {
         let ended = self.finish_recording();
         self.books.report(ended);
@@ -609,8 +612,9 @@ impl<D: Device> Driver<D> {
         self.change(setting, |engine| engine.set_eviction_threshold(threshold))
     }
 
-    /// Replaces the evictor: see [`Engine::set_evictor`]. Steps are recognized for an evictor that
-    /// uses foresight, as [`Driver::recognize_steps_once_short`] says.
+    /// Replaces the evictor: see [`Engine::set_evictor`]. If the new evictor uses foresight, the
+    /// driver recognizes steps from the first eviction on: see
+    /// [`Driver::recognize_steps_once_short`].
     ///
     /// # Errors
     /// Errors of [`Engine::set_evictor`].

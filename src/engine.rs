@@ -2,7 +2,7 @@
 //! evicts tensors and regenerates them as needed.
 //!
 //! The engine has one thread, no channel and no clock of its own. The interpreter, the lab and the
-//! tests all drive this same machine, over any device and op type.
+//! tests all drive the engine, with any device and op type.
 //!
 //! The main files are `evict.rs` for eviction, `regenerate.rs` for regeneration, `delete.rs` for
 //! dropped handles, `allocate.rs` for shortage of memory, and `failures.rs` for failures.
@@ -62,10 +62,10 @@ type Layouts = SmallVec<[Layout; 2]>;
 /// The engine: a store, the evictor, cost model and settings. See the [module](self) documentation.
 pub struct Engine<D: Device> {
     store: Store<D>,
-    /// Failure of each poisoned storage.
+    /// Failure to which each storage without a value lost its value.
     reasons: SecondaryMap<StorageKey, Error>,
     evictor: Box<dyn Evictor>,
-    /// Result of [`Evictor::evicts`], which never changes for an evictor.
+    /// Result of [`Evictor::evicts`], read once because it is constant for an evictor.
     evicts: bool,
     hears: Hears,
     /// Result of [`ByStep::keeps_unheld`](crate::evict::ByStep::keeps_unheld), read when the
@@ -85,18 +85,20 @@ pub struct Engine<D: Device> {
     warned_of_threshold: bool,
     /// Whether the user was warned that marks of steps are missing.
     warned_of_marks: bool,
-    /// Held storages whose history may go through unheld storages of an earlier step. Checked when
-    /// the step ends.
+    /// Held storages whose history may go through unheld storages of an earlier step. Each storage
+    /// in the list is checked when the step ends.
     crossing: Vec<StorageKey>,
-    /// Number of edges visited so far to find `crossing`.
+    /// Number of edges visited so far in searches for storages to add to `crossing`.
     walked: u64,
     /// Number of step marks so far.
     step: u64,
     stats: Stats,
     failures: Failures,
-    /// Failures that are set aside while a script runs (`Engine::begin_script`).
+    /// Failures from before the script that is running (`Engine::begin_script`), put back when the
+    /// script ends.
     failures_before: Failures,
-    /// Values replaced in this step. Maps the key of the new value to the key of the old value.
+    /// Values replaced in the current step. Maps the key of the new value to the key of the old
+    /// value.
     replaced: FxHashMap<TensorKey, TensorKey>,
     last_run: LastRun,
     /// Costs of the current step's first and repeated runs.
@@ -106,17 +108,18 @@ pub struct Engine<D: Device> {
     late: VecDeque<late_times::Late>,
     /// Measured times of repeated runs.
     recomputed: late_times::Recomputed,
-    /// Dead storages that linger ([`Dead::Linger`]), oldest first. Some of them may have been
-    /// deleted, or be held again.
+    /// Dead storages that stay resident for now ([`Dead::Linger`]), oldest first. Some listed
+    /// storages may have been deleted since, or have a handle again.
     lingering: VecDeque<StorageKey>,
-    /// Length of `lingering` when removed storages were last cleared from it.
+    /// Length of `lingering` when deleted storages were last removed from the list.
     lingered: usize,
     lengths: step::Lengths,
     running: running_values::Running,
-    /// Storages of postponed uploads. These storages become leaves once memory suffices for the
+    /// Storages whose upload is postponed for lack of memory, and which become leaves with the
     /// upload.
     leaves_to_be: Vec<StorageKey>,
-    /// State of a regeneration. Empty between commands; kept to reuse its memory.
+    /// State of a regeneration. Empty between commands, and kept only so that its allocations are
+    /// reused.
     cascade: regenerate::Cascade,
     /// Number of commands since [`Engine::check`] last ran.
     #[cfg(debug_assertions)]
@@ -127,7 +130,7 @@ pub struct Engine<D: Device> {
     verify: Option<Box<verify::Verify>>,
 }
 
-/// Cost and sizes of the last first run of an op, for recorders.
+/// Cost and sizes of the most recent run of a new op, for recorders.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LastRun {
     /// Cost of the run, in units of the cost model.
@@ -205,12 +208,12 @@ impl<D: Device> Engine<D> {
     /// The layout of a tensor.
     ///
     /// # Errors
-    /// [`HandleError::Unknown`] if the key is stale.
+    /// [`HandleError::Unknown`] if the key names no tensor.
     pub fn layout(&self, key: TensorKey) -> Result<Layout, Error> {
         self.tensor(key).map(|t| t.layout)
     }
 
-    /// Whether a tensor's bytes are on the device now; false for a stale key.
+    /// Whether a tensor's bytes are on the device now; false if the key names no tensor.
     #[must_use]
     pub fn is_resident(&self, key: TensorKey) -> bool {
         self.store.graph.tensor(key).is_some_and(|t| self.store.graph.is_resident(t.storage))
@@ -235,13 +238,14 @@ impl<D: Device> Engine<D> {
         &self.store.graph
     }
 
-    /// Uses of storages by waiting commands. The driver adds the uses of a command when it admits
-    /// the command.
+    /// Uses of storages by commands that are admitted but have not run yet. The driver adds the
+    /// uses of a command when it admits the command.
     pub(crate) const fn future_mut(&mut self) -> &mut Future {
         &mut self.store.graph.future
     }
 
-    /// Arena with the address of each block, read-only; `None` where bytes are only counted.
+    /// Arena with the address of each block, read-only; `None` on a device that owns its memory,
+    /// where the engine only counts bytes.
     #[must_use]
     pub const fn arena(&self) -> Option<&Arena> {
         self.store.space.arena()
@@ -265,7 +269,7 @@ impl<D: Device> Engine<D> {
         &self.store.device
     }
 
-    /// Cost, flops and workspace of the last new op. All zero after a view.
+    /// Cost, flops and workspace of the last new op; all zero if the last new op was a view.
     #[must_use]
     pub const fn last_run(&self) -> LastRun {
         self.last_run
@@ -274,7 +278,7 @@ impl<D: Device> Engine<D> {
     /// Makes a second tensor with the storage and layout of `key`.
     ///
     /// # Errors
-    /// If the key is stale.
+    /// If the key names no tensor.
     pub fn alias(&mut self, key: TensorKey) -> Result<TensorKey, Error> {
         let TensorInfo { storage, layout } = self.tensor(key)?;
         let alias = self.store.graph.add_tensor(storage, layout);
@@ -314,8 +318,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Runs [`Engine::check`] so rarely that the check takes only constant time per command on
-    /// average.
+    /// Runs [`Engine::check`] rarely: averaged over all commands, the check takes constant time per
+    /// command.
     #[cfg(debug_assertions)]
     fn check_sometimes(&mut self) {
         self.unchecked += 1;
@@ -330,7 +334,7 @@ impl<D: Device> Engine<D> {
         self.store.graph.tensor(key).copied().ok_or_else(|| HandleError::Unknown.into())
     }
 
-    /// Adds a storage for a value of this layout. The storage has no tensor yet.
+    /// Adds a storage for a value of layout `layout`. The storage has no tensor yet.
     fn add_storage(&mut self, layout: &Layout) -> StorageKey {
         self.store.graph.add_storage(layout.bytes(), self.store.now, self.step)
     }

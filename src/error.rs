@@ -1,8 +1,8 @@
 //! Errors, grouped by what a user can do about them.
 //!
-//! [`Error`] has a variant for each family. The variant holds the family's own error, wrapped in a
-//! [`Failure`]. The wrapper gives each failure a key, which clones share. Two failures with equal
-//! text have different keys.
+//! [`Error`] has a variant for each family of errors. A variant holds the family's own error type,
+//! wrapped in a [`Failure`]. The wrapper gives each failure a key, which clones share. Two failures
+//! with equal text have different keys.
 
 mod failure;
 mod kinds;
@@ -17,8 +17,8 @@ pub use out_of_memory::{OutOfMemory, PassingBudget};
 use crate::host::HostError;
 use crate::op::OpError;
 
-/// Error of the engine or the runtime. Cheap to clone, since many tensors can be lost to one failed
-/// op.
+/// Error of the engine or the runtime. An error is cheap to clone, because many tensors can be lost
+/// to one failed op.
 ///
 /// ```
 /// use remat::Error;
@@ -42,8 +42,8 @@ pub enum Error {
     /// A [`HostTensor`](crate::HostTensor) could not be made.
     #[error(transparent)]
     Host(Failure<HostError>),
-    /// An op, an upload or a read needs more memory than can be freed. The same program may succeed
-    /// with a larger budget or a smaller batch.
+    /// An op, an upload or a read needs more memory than can be freed. The program may succeed with
+    /// a larger budget or a smaller batch.
     #[error(transparent)]
     OutOfMemory(Failure<OutOfMemory>),
     /// The device failed, or a kernel panicked.
@@ -55,11 +55,11 @@ pub enum Error {
     /// The regeneration of evicted tensors was given up.
     #[error(transparent)]
     Regeneration(Failure<RegenerationError>),
-    /// An op gave other bits when it ran again. Found only with
+    /// An op gave different bits when it ran again. The difference is found only with
     /// [`Builder::verify_recomputed`](crate::Builder::verify_recomputed).
     #[error(transparent)]
     OtherBits(Failure<OtherBits>),
-    /// A handle or key cannot be used here.
+    /// A handle or key cannot be used with the runtime or engine that got it.
     #[error(transparent)]
     Handle(Failure<HandleError>),
     /// The runtime cannot be started, has stopped, or could not write its recording.
@@ -100,8 +100,8 @@ impl Error {
         }
     }
 
-    /// Key of the reported failure. All values lost to one failure have its key. Two failures never
-    /// share a key, even if their texts are equal.
+    /// Key of the reported failure. Errors of all values that were lost to one failure have the
+    /// same key. Two failures never share a key, even if their texts are equal.
     ///
     /// ```
     /// use remat::error::RegenerationError;
@@ -154,7 +154,7 @@ families! {
 mod tests {
     use super::*;
 
-    /// Regression: two errors of equal text, such as two cancelled regenerations, were taken for
+    /// Regression test: two errors of equal text, such as two cancelled regenerations, counted as
     /// one failure.
     #[test]
     fn clones_are_one_failure_and_those_that_look_alike_are_two() {

@@ -7,8 +7,8 @@ use crate::graph::{PathKey, StorageKey};
 /// Event in an engine. Sizes are in bytes, and costs in the unit of the cost model.
 ///
 /// The thread that drives the engine sends each event when it happens. A
-/// [`Listener`](crate::Listener) receives all events in this order. Keys are valid in the
-/// [`View`](crate::evict::View) that is sent with the event, except the key of
+/// [`Listener`](crate::Listener) receives all events in the order in which they happen. Keys are
+/// valid in the [`View`](crate::evict::View) that is sent with the event, except the key of
 /// [`Event::DidDelete`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
@@ -21,8 +21,8 @@ pub enum Event {
         /// Score of the storage, if the evictor uses scores.
         score: Option<f64>,
     },
-    /// A storage was evicted. The bytes are no longer in use, and can be restored. The edges of the
-    /// storage still exist.
+    /// A storage was evicted. The bytes are no longer in use, and can be restored. The storage
+    /// stays in the graph, with its edges.
     DidEvict {
         /// Storage that was evicted.
         storage: StorageKey,
@@ -32,17 +32,17 @@ pub enum Event {
         cause: Cause,
     },
     /// A regeneration found an evicted storage that it needs. The path of the storage runs once its
-    /// inputs are resident. Not sent for storages that a schedule restores; see
+    /// inputs are resident. The event is not sent for storages that a schedule restores; see
     /// [`Event::DidSchedule`].
     WillRegenerate {
         /// Storage to be restored.
         storage: StorageKey,
-        /// Number of paths that wait for one another, this path included.
+        /// Number of paths that wait for one another, the path of the storage included.
         depth: usize,
     },
-    /// An evicted storage was restored. The path of the storage ran, and [`Event::DidRun`] was sent
-    /// just before. Sent once for each evicted output of that run. The path still has the cost of
-    /// its previous run.
+    /// An evicted storage was restored. The event follows the [`Event::DidRun`] of the run that
+    /// restored the storage, once for each restored output. During the event, the path still has
+    /// the cost of its previous run.
     DidRegenerate {
         /// Storage that was restored.
         storage: StorageKey,
@@ -51,7 +51,8 @@ pub enum Event {
         /// Cost of the run that made all outputs of the path.
         cost: f64,
     },
-    /// An op, an upload or an update ran. Not sent for views. The outputs are not resident yet.
+    /// An op, an upload or an update ran; views do not run. During the event, the outputs are not
+    /// resident yet.
     DidRun {
         /// Path that ran; `None` for an update, and for an op without outputs.
         path: Option<PathKey>,
@@ -62,8 +63,8 @@ pub enum Event {
         /// Cost of the run.
         cost: f64,
     },
-    /// A path ran again, and its cost has changed. [`Event::DidRegenerate`] was sent before for
-    /// each storage that the run restored.
+    /// A path ran again, and its cost has changed. The event follows the [`Event::DidRegenerate`]
+    /// of each storage that the run restored.
     DidChangeCost {
         /// Path that ran.
         path: PathKey,
@@ -89,24 +90,24 @@ pub enum Event {
         bytes: u64,
     },
     /// A resident storage was cut from its path, and is now a leaf that cannot be evicted. Storages
-    /// that were needed only by its path were deleted before this event.
+    /// that only the cut path needed were deleted before the event.
     DidCommit {
         /// Storage that is now a leaf.
         storage: StorageKey,
     },
     /// An evicted storage is about to be deleted, or to be cut from its path because it is lost to
-    /// a failure. The edges of the storage still exist.
+    /// a failure. During the event, the edges of the storage still exist.
     WillForget {
         /// Storage that will be deleted or lost.
         storage: StorageKey,
     },
-    /// An unneeded storage was deleted, and its bytes, if any, were freed. The storage's key is now
-    /// stale. `DidDelete` is the last event of a storage.
+    /// An unneeded storage was deleted, and its bytes, if any, were freed. The storage's key no
+    /// longer finds anything. `DidDelete` is the last event of a storage.
     DidDelete {
         /// Storage that was deleted.
         storage: StorageKey,
     },
-    /// A step ended. All events that the end of the step caused were sent before.
+    /// A step ended. The event comes after all other events that the end of the step caused.
     DidStep {
         /// Number of the step, counted from 1.
         step: u64,
@@ -124,16 +125,16 @@ pub enum Event {
         for_room: ForRoom,
     },
     /// A regeneration continues by a schedule, in which all runs and evictions are decided in
-    /// advance. The reason is that the regeneration repeats runs, or that memory is too short for
-    /// it.
+    /// advance. The engine uses a schedule if a regeneration repeats runs, or if memory is too
+    /// short for it.
     DidSchedule {
         /// Number of runs in the schedule.
         runs: usize,
         /// Number of paths that the regeneration needs.
         paths: usize,
     },
-    /// The recomputation in a step now costs several times the step's own work. Sent once per step,
-    /// after the run that exceeded the limit.
+    /// The recomputation in a step now costs several times the step's own work. The event is sent
+    /// once per step, after the run that exceeded the limit.
     Thrash {
         /// Number of the step, counted from 1. Runs at the end of a step that make leaves belong to
         /// the next step.
@@ -142,10 +143,10 @@ pub enum Event {
         path: PathKey,
         /// Cost of the recomputed ops, divided by the cost of the step's own work.
         times: f64,
-        /// Setting to raise: `budget` or `eviction threshold`.
+        /// Setting that the user should raise: `budget` or `eviction threshold`.
         raise: &'static str,
     },
-    /// An op failed for a new reason. Values lost to an earlier failure cause no further event.
+    /// An op failed. No event is sent for values that are lost to an earlier failure.
     DidFail {
         /// Key of the error.
         failure: FailureKey,
@@ -157,7 +158,8 @@ pub enum Event {
         /// Size of the storage.
         bytes: u64,
     },
-    /// Before a run, the bytes that cannot be evicted exceed the eviction threshold. Sent once.
+    /// Before a run, the bytes that cannot be evicted exceed the eviction threshold. The event is
+    /// sent only once.
     AboveThreshold {
         /// Eviction threshold.
         threshold: u64,
@@ -165,14 +167,14 @@ pub enum Event {
         kept: u64,
     },
     /// A step ended, and a storage keeps a history from earlier steps, because it cannot be made a
-    /// leaf now. Sent again at the end of the next step, if the storage still cannot be made a
-    /// leaf.
+    /// leaf now. The event is sent again at the end of the next step, if the storage still cannot
+    /// be made a leaf.
     KeepsHistory {
         /// Storage with the history.
         storage: StorageKey,
     },
-    /// Most values are kept only as sources of other values, and no end of a step was marked. Sent
-    /// once.
+    /// Most values are kept only as sources of other values, and no end of a step was marked. The
+    /// event is sent only once.
     HistoryGrows {
         /// Number of storages in the graph.
         storages: usize,
@@ -193,8 +195,8 @@ pub struct Hears(u8);
 impl Hears {
     /// No events.
     pub const NOTHING: Self = Self(0);
-    /// [`Event::DidUse`], the most frequent event. The graph also stores when an op last used a
-    /// storage.
+    /// [`Event::DidUse`], the most frequent event. Staleness does not need `DidUse`: the graph
+    /// stores when an op last used a storage.
     pub const USES: Self = Self(1);
     /// [`Event::DidRun`].
     pub const RUNS: Self = Self(1 << 1);
@@ -259,7 +261,8 @@ pub enum Cause {
     Dead,
     /// A failed run may have written over part of the storage.
     Failed,
-    /// The storage was evicted before this evictor took over. Sent only to the new evictor.
+    /// The storage was already evicted when the evictor was set. Only the new evictor receives the
+    /// event.
     Before,
     /// The storage was never made. Memory did not suffice for the first run of the storage's
     /// compute path, so the run was postponed.

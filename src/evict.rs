@@ -1,8 +1,9 @@
 //! Evictors and policies, which choose the storage to evict next.
 //!
 //! The engine calls an [`Evictor`] when memory is short, and sends it events at other times. An
-//! evictor reads graph and memory through a [`View`], and changes neither. Most evictors rank by
-//! scores: a [`Policy`] scores a candidate, and the [`ByScore`] evictor finds the lowest score.
+//! evictor reads the graph and the memory through a [`View`], and cannot change them. Most evictors
+//! rank candidates by scores: a [`Policy`] scores a candidate, and the [`ByScore`] evictor finds
+//! the lowest score.
 
 mod belady;
 mod by_score;
@@ -78,36 +79,37 @@ use std::fmt;
 /// # Ok::<(), remat::Error>(())
 /// ```
 pub trait Evictor: fmt::Debug + Send {
-    /// The storage to evict next. A storage that is not one of [`View::evictable`] is an error.
-    /// Under [`Need::Wish`], `None` means that no eviction is worth its cost. Under [`Need::Must`],
-    /// `None` means that no eviction is possible. The engine calls this once for each eviction,
-    /// until enough bytes are free.
+    /// The storage to evict next. Returning a storage that is not one of [`View::evictable`] is an
+    /// error. Under [`Need::Wish`], `None` means that no eviction is worth its cost. Under
+    /// [`Need::Must`], `None` means that no eviction is possible. The engine calls `next` once for
+    /// each eviction, until enough bytes are free.
     fn next(&mut self, want: Want, view: View<'_>) -> Option<Victim>;
 
     /// Receives an event of a kind that [`Evictor::hears`] names. [`Event`] says when each kind is
     /// sent.
     fn on(&mut self, _event: &Event, _view: View<'_>) {}
 
-    /// The part of this evictor that uses the known step, if the evictor has such a part. If it
-    /// has, a runtime recognizes steps. Must return a part either always or never. Default: `None`.
+    /// The part of the evictor that uses the known step; `None` if the evictor has no such part.
+    /// With a `Some`, a runtime recognizes steps. An evictor must return `Some` either always or
+    /// never. Default: `None`.
     fn by_step(&mut self) -> Option<&mut dyn ByStep> {
         None
     }
 
-    /// Whether this evictor ever evicts. If false, none of its other methods is called, and it
-    /// receives no events. Must always return the same value.
+    /// Whether the evictor ever evicts. If false, none of its other methods is called, and it
+    /// receives no events. An evictor must always return the same value.
     fn evicts(&self) -> bool {
         true
     }
 
-    /// Kinds of events to receive. Each kind left out saves time. Must always return the same
-    /// kinds.
+    /// Kinds of events to receive. Receiving fewer kinds saves time. An evictor must always return
+    /// the same kinds.
     fn hears(&self) -> Hears {
         Hears::ALL
     }
 
-    /// The policy of this crate that this evictor follows, for recordings. Default: `None`, for a
-    /// custom evictor.
+    /// The crate's policy that the evictor follows, for recordings. Default: `None`, for a custom
+    /// evictor.
     fn kind(&self) -> Option<PolicyKind> {
         None
     }
@@ -148,12 +150,12 @@ pub struct Want {
 /// Urgency of an eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// Evict only from [`Tier::Free`]. Used when memory is above the eviction threshold, or when
-    /// blocks could be moved instead.
+    /// Evict only from [`Tier::Free`]. The engine wishes for an eviction when memory is above the
+    /// eviction threshold, or when it could move blocks instead.
     Wish,
-    /// Evict from any tier up to [`Tier::Awaited`]. Used when an allocation does not fit. With all
-    /// these tiers, a feasible program never fails because of `min_evict_bytes`, nor because the
-    /// current regeneration awaits all other candidates.
+    /// Evict from any tier up to [`Tier::Awaited`]. The engine needs an eviction when an allocation
+    /// does not fit. Because all tiers are used, `min_evict_bytes` never makes a feasible program
+    /// fail. Nor does a regeneration that awaits all other candidates.
     Must,
 }
 
@@ -205,7 +207,7 @@ pub struct View<'a> {
 
 impl<'a> View<'a> {
     /// All candidates of the first tier that is not empty. Empty if [`Need::tiers`] does not
-    /// include that tier. O(candidates).
+    /// include the first tier that is not empty. O(candidates).
     ///
     /// ```
     /// use remat::evict::{Evictor, Victim, View, Want};
@@ -284,8 +286,8 @@ impl<'a> View<'a> {
     }
 
     /// Number of free bytes directly before and after a resident storage. Evicting the storage
-    /// makes one hole of the storage and these bytes. 0 if the storage is not resident, or if the
-    /// device only counts bytes. O(1).
+    /// makes one hole of the storage and the free bytes beside it. 0 if the storage is not
+    /// resident, or if the device only counts bytes. O(1).
     #[must_use]
     pub fn free_neighbour_bytes(&self, key: StorageKey) -> u64 {
         self.graph.held(key).map_or(0, |held| self.space.free_neighbour_bytes(held))

@@ -8,12 +8,12 @@
 //! ```
 //!
 //! A tensor is a handle's view of a storage. When the handle is dropped, the tensor's slot is
-//! freed. The storage and its compute path stay as long as they may be needed to regenerate other
-//! storages.
+//! freed. A storage and its compute path stay as long as other storages may be regenerated from
+//! them.
 //!
-//! The graph only has tables. Evictors choose the storages to evict, and the store moves bytes.
-//! This module does not depend on the op type or the device, so an evictor can read the whole
-//! graph.
+//! The graph only has tables. Evictors choose the storages to evict, and the store moves bytes. The
+//! graph does not depend on the op type or the device, so an evictor, which knows neither, can read
+//! the whole graph.
 
 mod check;
 mod edges;
@@ -84,18 +84,19 @@ pub struct Storage {
     /// Number of pins. A storage is pinned while it is an operand of the current op, or while the
     /// host reads it. A pinned storage is never evicted.
     pub pins: u32,
-    /// Number of readers still to run in the current regeneration. If not 0, the storage is evicted
+    /// Number of readers still to run in the current regeneration. An awaited storage is evicted
     /// only when no other candidate is left, and is not dropped as dead.
     pub awaited: u32,
     /// Path that makes the storage; `None` for a leaf, which can never be evicted.
     pub producer: Option<PathKey>,
-    /// Readers of the storage: one entry for each path input that is this storage.
+    /// Readers of the storage: one entry for each path input that is the storage.
     pub users: SmallVec<[Use; 2]>,
     /// Engine clock time when an op last read or made the storage.
     pub last_used: f64,
-    /// Whether the storage is on the engine's list of dead storages that are evicted first.
+    /// Whether the storage is on the engine's list of dead storages, which are evicted before all
+    /// others.
     pub(crate) lingers: bool,
-    /// State as a [running value](Runs).
+    /// State of the storage as a [running value](Runs): a small value with a long history.
     pub(crate) runs: Runs,
     /// Whether the storage was a resident leaf when its last handle was dropped.
     pub(crate) left_as_leaf: bool,
@@ -103,10 +104,11 @@ pub struct Storage {
     pub recomputed: u32,
     /// Number of the step that made the storage.
     pub born: u64,
-    /// Oldest step that the history reaches through unheld storages: the storage's own step, or
-    /// that of an unheld source. Valid only while no handle holds the storage.
+    /// Number of the oldest step that the storage's history reaches through unheld storages. The
+    /// number is valid only while no handle holds the storage.
     pub(crate) oldest: u64,
-    /// Name in reports. Set by the user, or copied from the op when the path is cut.
+    /// Name in reports: set by the user, or copied from the op when the storage is cut from its
+    /// path.
     pub label: Option<Arc<str>>,
     /// Position in the store's list of candidates. `Some` if and only if the storage is resident
     /// and has a producer.
@@ -119,7 +121,7 @@ pub struct Storage {
 pub(crate) enum Runs {
     #[default]
     No,
-    /// A running value that could not be made a leaf.
+    /// A running value that could not be made a leaf so far.
     Still,
     /// A running value that was made a leaf.
     AsLeaf,
@@ -139,7 +141,8 @@ pub struct Use {
 pub struct Edge {
     /// Storage that is read.
     pub storage: StorageKey,
-    /// Position of this edge in the storage's list: `storages[storage].users[slot]` is this edge.
+    /// Position of the edge in the storage's list of users: `storages[storage].users[slot]` is the
+    /// edge.
     slot: u32,
 }
 
@@ -152,8 +155,8 @@ pub struct Edge {
 pub struct ComputePath {
     /// Inputs in order, repeats included.
     pub inputs: SmallVec<[Edge; 3]>,
-    /// Outputs in order. `None` for a storage that was deleted or cut from the path: the next run
-    /// must discard that output.
+    /// Outputs in order. `None` for a storage that was deleted or cut from the path; the next run
+    /// discards the output.
     pub outputs: SmallVec<[Option<StorageKey>; 2]>,
     /// Cost of one run, in units of the cost model.
     pub cost: f64,
@@ -164,7 +167,7 @@ pub struct ComputePath {
     pub sequence: u64,
 }
 
-/// All tables of tensors, storages and paths. A stale key has no entry in them.
+/// All tables of tensors, storages and paths. The key of a deleted entry finds nothing.
 #[derive(Debug, Default)]
 pub struct Graph {
     pub(crate) tensors: SlotMap<TensorKey, TensorInfo>,
@@ -182,13 +185,13 @@ impl Graph {
         self.paths.reserve(tensors);
     }
 
-    /// The tensor with this key.
+    /// The tensor with the key `key`.
     #[must_use]
     pub fn tensor(&self, key: TensorKey) -> Option<&TensorInfo> {
         self.tensors.get(key)
     }
 
-    /// The storage with this key.
+    /// The storage with the key `key`.
     ///
     /// # Panics
     /// If the storage was deleted.
@@ -204,7 +207,7 @@ impl Graph {
         self.storages.contains_key(key)
     }
 
-    /// The path with this key.
+    /// The path with the key `key`.
     ///
     /// # Panics
     /// If the path was removed.
@@ -319,7 +322,8 @@ impl Graph {
     /// Inputs of a path, repeats included.
     #[inline]
     pub(crate) fn inputs_of(&self, path: PathKey) -> StorageKeys {
-        // A loop takes a fraction of the time of `collect`, and this code runs for every op.
+        // Use a loop, because this code runs for every op, and `collect` takes several times as
+        // long.
         let mut inputs = StorageKeys::new();
         self.paths[path].inputs.iter().for_each(|edge| inputs.push(edge.storage));
         inputs

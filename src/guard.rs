@@ -7,8 +7,8 @@ use crate::op::{OpError, Operation, Outputs};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Calls the device on behalf of `op`. A panic becomes an ordinary error of the op: the worker goes
-/// on, and only values that depend on the op are lost.
+/// Calls the device on behalf of `op`. A panic becomes an ordinary error of the op. The worker then
+/// continues, and only values that depend on the op are lost.
 pub(crate) fn guarded<T>(
     op: &str,
     call: impl FnOnce() -> Result<T, DeviceError>,
@@ -28,7 +28,7 @@ fn fault(op: &str, error: &DeviceError) -> Error {
 }
 
 /// Calls code that a user may have written, and that does not change the engine. A panic becomes an
-/// error with the name that `what` returns.
+/// error that names the code as `what` says.
 pub(crate) fn caught<T>(
     what: impl FnOnce() -> String,
     call: impl FnOnce() -> T,

@@ -1,5 +1,6 @@
-//! The worker thread: receives commands and questions in order, and drives the engine. Handles send
-//! commands and questions (`Shared::send` in `runtime.rs`); `runtime/builder.rs` starts the thread.
+//! The worker thread: receives commands and questions in order, and drives the engine. Runtimes and
+//! tensors send commands and questions (`Shared::send` in `runtime.rs`); `runtime/builder.rs`
+//! starts the thread.
 
 mod control;
 mod message;
@@ -22,12 +23,14 @@ use std::time::{Duration, Instant};
 use tracing::span::EnteredSpan;
 use tracing::{Level, enabled, trace_span};
 
-/// Interval between two requests to a device for awaited values. In between, the worker sends the
-/// device other work, because a blocking wait for one value would leave the device idle.
+/// Interval between two requests to a device for values that callers wait for. Between the
+/// requests, the worker sends the device other work, because a blocking wait would leave the device
+/// idle.
 const PATIENCE: Duration = Duration::from_micros(20);
 
-/// Time without a command after which the program counts as idle. Only then does the worker itself
-/// collect dropped handles; at other times, the next command carries them.
+/// Time without a command after which the program counts as idle. While the program is idle, the
+/// worker itself collects dropped handles. At other times, the next command brings them to the
+/// worker.
 const IDLE: Duration = Duration::from_millis(10);
 
 type Messages<D> = Receiver<Message<<D as Device>::Op, <D as Device>::Host>>;
@@ -37,10 +40,11 @@ pub(crate) struct Interpreter<D: Device> {
     /// Factory of learners, used when the policy changes.
     learners: Learners,
     control: Arc<Control>,
-    /// Dropped handles that no message has carried to the worker yet.
+    /// Dropped handles that no message has brought to the worker yet.
     home: Arc<Home>,
-    /// Messages that wait until the window of the first message is complete. A complete window has
-    /// all later messages that the evictor may read. Empty without a window.
+    /// Messages that wait until the window of the first message is complete. A window is complete
+    /// when all later messages that the evictor may read have arrived. The queue is empty without a
+    /// window.
     waiting: VecDeque<Message<D::Op, D::Host>>,
     /// Counter of the messages in the window; `None` without a window.
     ahead: Option<Ahead>,
@@ -49,8 +53,8 @@ pub(crate) struct Interpreter<D: Device> {
     /// Time of the last request to the device for a value.
     asked: Instant,
     /// Handles dropped while the worker was idle, each with the number of messages sent before the
-    /// drop. These handles are deleted after that number of messages, so the time at which the
-    /// worker collects them has no effect.
+    /// drop. The worker deletes a handle after its number of messages, so that the time of
+    /// collection has no effect.
     dropped: VecDeque<(u64, Ids)>,
 }
 
@@ -118,7 +122,8 @@ impl<D: Device> Interpreter<D> {
                 let message = self.foresee(messages)?;
                 self.obey(message, at_hand);
             } else {
-                // Usually a message has already arrived, and the clock need not be read.
+                // Try without waiting first: usually a message has already arrived, and the clock
+                // need not be read.
                 match messages.try_recv() {
                     Ok(message) => self.obey(message, at_hand),
                     Err(_) => {
@@ -166,8 +171,8 @@ impl<D: Device> Interpreter<D> {
         }
     }
 
-    /// Waits for the next message. Meanwhile sends values to readers, and deletes handles that an
-    /// idle program drops. `None` if no sender is left.
+    /// Waits for the next message. While waiting, the worker sends values to readers, and deletes
+    /// handles that an idle program drops. `None` if no sender is left.
     #[cold]
     fn wait(&mut self, messages: &Messages<D>) -> Option<Message<D::Op, D::Host>> {
         loop {
@@ -179,8 +184,8 @@ impl<D: Device> Interpreter<D> {
                 Ok(message) => return Some(message),
                 Err(RecvTimeoutError::Disconnected) => return None,
                 Err(RecvTimeoutError::Timeout) if !self.readers.is_empty() => continue,
-                // With a window, deleting the handles now would make their position depend on
-                // timing. The next message carries them instead.
+                // With a window, do not delete dropped handles here: their position among the
+                // commands would depend on timing. The next message brings the handles.
                 Err(RecvTimeoutError::Timeout) if self.ahead.is_some() => {
                     return messages.recv().ok();
                 }
@@ -220,7 +225,7 @@ impl<D: Device> Interpreter<D> {
             && let Some(value) = self.driver.engine_mut().take_read()
             && let Some(reader) = self.readers.pop_front()
         {
-            // The caller may have stopped waiting.
+            // Sending fails if the caller has stopped waiting, which is no error.
             let _ = reader.send(value);
         }
         self.asked = Instant::now();
@@ -248,7 +253,7 @@ impl<D: Device> Interpreter<D> {
         }
     }
 
-    /// Answers a question. If the caller has stopped waiting, the answer is dropped.
+    /// Answers a question. An answer for which the caller no longer waits is dropped.
     fn answer(&mut self, question: Question<D::Host>) {
         if !matches!(question, Question::Get { .. } | Question::FinishRecording { .. }) {
             self.driver.record_wait();
@@ -262,7 +267,7 @@ impl<D: Device> Interpreter<D> {
             },
             Question::Sync { reply } => {
                 let done = engine.sync();
-                // An earlier failure explains later failures, so it is reported instead.
+                // Report an earlier failure first, because it explains later failures.
                 let _ = reply.send(self.driver.take_failure().map_or(done, Err));
             }
             Question::Stats { reply } => {
@@ -294,7 +299,7 @@ impl<D: Device> Interpreter<D> {
     }
 }
 
-/// Properties of a message that count for the window.
+/// Properties of a message that decide whether a window is complete.
 fn waiting<D: Device>(what: &What<D::Op, D::Host>) -> Waiting {
     match what {
         What::Do(command) => Waiting::of(command, |host| D::layout_of(host).bytes()),

@@ -1,8 +1,8 @@
 //! Dynamic tensor rematerialization (DTR): training in less memory than it would otherwise need,
 //! with bit-identical results.
 //!
-//! Device memory is a cache of tensors. When memory runs short, tensors are evicted; they are
-//! recomputed when they are needed again. The budget is a hard limit in bytes.
+//! Device memory is a cache of tensors. When memory runs short, the runtime evicts tensors; it
+//! recomputes a tensor when the tensor is needed again. The budget is a hard limit in bytes.
 //!
 //! ```
 //! use remat::prelude::*;
@@ -42,9 +42,9 @@
 //!
 //! # Errors
 //!
-//! Ops return at once. Operands of wrong types or shapes are an error of the call itself. A failure
-//! on the device is reported by the next read of a tensor that depends on it, or by the next
-//! [`Runtime::sync`]. [`Error`] has a variant for each family of errors.
+//! Ops return at once. A call with operands of wrong types or shapes returns an error. A failure on
+//! the device is reported by the next read of a tensor that depends on the failed op, or by the
+//! next [`Runtime::sync`]. [`Error`] has a variant for each family of errors.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Each file that needs unsafe code, to pass bytes to kernels, allows unsafe code for itself.

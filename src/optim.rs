@@ -2,10 +2,9 @@
 //! schedules.
 //!
 //! An [`Optimizer`] keeps the state that its [`Rule`] needs from earlier steps as tensors beside
-//! the parameters. The state is never evicted. It is updated in place, and counts towards the
-//! budget.
-//! [`Optimizer::minimize`] runs the backward pass of a tape and updates the parameters. The
-//! backward pass and the update can also be called separately:
+//! the parameters. The state is never evicted. The state is updated in place, and counts towards
+//! the budget. [`Optimizer::minimize`] runs the backward pass of a tape and updates the parameters.
+//! The backward pass and the update can also be called separately:
 //!
 //! ```
 //! use remat::nn::Linear;
@@ -38,18 +37,18 @@
 //! # When parameters are updated
 //!
 //! By default `minimize` updates each parameter as soon as its gradient is complete, while the
-//! backward pass still runs ([`Optimizer::step_in_backward`]). The gradient is then freed, so only
-//! a few gradients exist at a time. At the end of the backward pass, this saves as many bytes as
-//! the parameters have. With small activations, the saving is up to a third of the peak for SGD,
-//! whose memory holds parameters, velocities and gradients. For AdamW, which has two state tensors
-//! for each parameter, the saving is up to a quarter.
+//! backward pass still runs ([`Optimizer::step_in_backward`]). After the update, the gradient is
+//! freed, so only a few gradients exist at a time. Freeing gradients early saves, at the end of the
+//! backward pass, as many bytes as the parameters have. With small activations, the saving is up to
+//! a third of the peak for SGD, whose memory holds parameters, velocities and gradients. For AdamW,
+//! which has two state tensors for each parameter, the saving is up to a quarter.
 //!
-//! Without `step_in_backward`, all gradients are computed before the first update. Two settings need
-//! all gradients, and therefore also delay the updates: clipping by the norm of all gradients
+//! Without `step_in_backward`, all gradients are computed before the first update. Two settings
+//! need all gradients, and therefore also delay the updates: clipping by the norm of all gradients
 //! ([`Optimizer::max_norm`]), and steps that update either all parameters or none
-//! ([`Optimizer::all_or_none`]). Parameters are then updated in groups, each of which pins at most
-//! a share of the budget ([`Optimizer::fused_share`]). Groups are faster for thousands of small
-//! tensors, because a kernel for a small tensor takes longer to start than to run.
+//! ([`Optimizer::all_or_none`]). Delayed updates run in groups, each of which pins at most a share
+//! of the budget ([`Optimizer::fused_share`]). Groups are faster for thousands of small tensors,
+//! because a kernel for a small tensor takes longer to start than to run.
 //!
 //! # Micro-batches
 //!
@@ -108,14 +107,15 @@ pub struct Optimizer {
     /// `1 - lr * weight_decay` in each step, independently of the gradients.
     pub weight_decay: f32,
     /// Whether [`Optimizer::minimize`] updates each parameter, and frees its gradient, while the
-    /// backward pass still runs. On by default. If a step fails midway, parameters updated before
-    /// the failure keep their new values, and all other parameters keep their old values.
+    /// backward pass still runs. The setting is on by default. If a step fails midway, parameters
+    /// updated before the failure keep their new values, and all other parameters keep their old
+    /// values.
     ///
     /// If off, all gradients are in memory at the end of the backward pass, together as large as
     /// the parameters. The setting has no effect with [`Optimizer::max_norm`] or
     /// [`Optimizer::all_or_none`], which need all gradients.
     pub step_in_backward: bool,
-    /// Whether a step updates either all parameters or none. Off by default.
+    /// Whether a step updates either all parameters or none. The setting is off by default.
     ///
     /// If on, parameters, state and running statistics keep their old values after a failed step.
     /// The step can then be tried again with a smaller batch.
@@ -131,7 +131,7 @@ pub struct Optimizer {
     groups: Vec<Group>,
     /// Ranks over which gradients are summed.
     ranks: Option<Ranks>,
-    /// Reserved memory of the buffer in which gradients wait for their sums.
+    /// Memory reserved for the buffer in which gradients wait for their sums.
     buffer: Option<Tensor>,
     /// Order in which all ranks sum the gradients, by positions of the parameters; empty before the
     /// first step.
@@ -238,16 +238,15 @@ impl Optimizer {
     /// [`Optimizer::minimize_with`]. All ranks must train the same network from the same
     /// parameters, with the same optimizer; data, budgets and policies may differ.
     ///
-    /// To average over the ranks, divide each loss by [`Ranks::size`]. The parameters then have the
-    /// bits of one rank that runs the parts of all ranks as micro-batches, in the order of the
-    /// ranks.
+    /// To average over the ranks, divide each loss by [`Ranks::size`]. The parameters have the bits
+    /// of one rank that runs the parts of all ranks as micro-batches, in the order of the ranks.
     ///
     /// A parameter that has no gradient on some ranks gets the sum of the other ranks. A parameter
     /// that has no gradient on any rank is not updated. A step that fails on one rank fails on all
-    /// ranks, from the first gradient that is lost.
+    /// ranks, starting with the first gradient that the rank has lost.
     ///
     /// Running statistics of a batch norm are not summed: each rank keeps the statistics of its own
-    /// data. [`Ranks::broadcast`] copies those of one rank to all.
+    /// data. [`Ranks::broadcast`] copies the statistics of one rank to all ranks.
     ///
     /// ```
     /// use remat::unstable::collective::{Ranks, threads};

@@ -1,9 +1,9 @@
-//! The command language, spoken by runtimes, recordings, the lab and the tests.
+//! The command language, which runtimes, recordings, the lab and the tests use.
 //!
 //! A [`Command`] names tensors by [numbers](TensorId). Only a [`Driver`] executes commands on an
-//! [`Engine`](crate::Engine). The driver executes commands in order, [shows](Driver::admit) waiting
-//! commands to evictors, and records executed commands. A valid list of commands is a [`Program`]:
-//! one or many steps as a value.
+//! [`Engine`](crate::Engine). The driver executes commands in order, [shows](Driver::admit)
+//! commands that wait to evictors, and records executed commands. A [`Program`] is a valid list of
+//! commands, of any number of steps.
 //!
 //! ```
 //! use remat::device::sim::Sim;

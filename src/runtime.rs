@@ -1,8 +1,9 @@
 //! The user's side: a [`Runtime`], which takes commands, and [`Tensor`] handles.
 //!
-//! Commands go to a worker thread, which executes them in order; see `interpreter.rs`. All but
-//! `get` and `sync` return at once. Shapes are inferred on the caller's thread. Therefore a call
-//! that reads a shape never waits. A call with operands of wrong types or shapes fails at once.
+//! Commands go to a worker thread, which executes them in order; see `interpreter.rs`. All commands
+//! but `get` and `sync` return at once. Shapes are inferred on the caller's thread, so a call that
+//! reads a shape never waits. Because of the inference, a call with operands of wrong types or
+//! shapes fails at once.
 
 mod builder;
 mod create;
@@ -40,12 +41,12 @@ const QUEUE: usize = 1024;
 
 /// A runtime: tensors under a hard memory budget.
 ///
-/// Generic over the type of ops and of host data, with the crate's own as defaults. Cheap to clone;
-/// all clones send commands to the same worker.
+/// `Runtime` is generic over the type of ops and of host data; the defaults are the crate's own
+/// types. A runtime is cheap to clone; all clones send commands to the same worker thread.
 ///
 /// Dropping the last clone waits until all commands are done, ends the worker and frees everything.
-/// Tensors that outlive the runtime cannot be read. If no [`Pending`] answer is left to read, the
-/// worker fails commands that need a regeneration.
+/// Tensors that outlive the runtime cannot be read. After the drop, commands that need a
+/// regeneration fail if no [`Pending`] answer is left to read.
 ///
 /// ```
 /// use remat::prelude::*;
@@ -79,7 +80,7 @@ struct Shared<O: Operation, H> {
     layout_of: fn(&H) -> Layout,
 }
 
-/// The parts of a started worker that a runtime is made from.
+/// Handles of a started worker thread, from which a runtime is made.
 struct Worker<O: Operation, H> {
     sender: Sender<Message<O, H>>,
     thread: JoinHandle<()>,
@@ -134,7 +135,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
             sqrt_sampling,
             layout_of,
         });
-        // Methods of tensors work with the crate's ops only.
+        // Methods of tensors exist only for the crate's ops, so keep a reference only to a runtime
+        // with the crate's ops.
         let any: Arc<dyn Any + Send + Sync> = Arc::clone(&shared) as _;
         if let Ok(shared) = any.downcast::<Shared<Op, HostTensor>>() {
             let runs: Arc<dyn Runs> = shared;
@@ -145,12 +147,13 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
 
     /// Uploads a host value.
     ///
-    /// The runtime shares the host value as the host copy of the tensor, and keeps it while it may
-    /// be needed. A tensor with a host copy can be evicted. Host copies do not count against the
-    /// budget; [`Stats::host_bytes`] counts them. [`Runtime::put_leaf`] keeps no host copy.
+    /// The runtime keeps the host value, shared with the caller, as the tensor's host copy while it
+    /// may be needed. Because of the host copy, the tensor can be evicted and uploaded again. Host
+    /// copies do not count against the budget; [`Stats::host_bytes`] counts them.
+    /// [`Runtime::put_leaf`] keeps no host copy.
     ///
     /// If the value does not fit on the device, it is uploaded when an op or a `get` reads it. The
-    /// call waits while more than 64 MiB of earlier values were sent to the worker and not yet
+    /// call waits while more than 64 MiB of values that were sent to the worker are not yet
     /// uploaded.
     ///
     /// ```
@@ -192,13 +195,13 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         let bytes = tensor.layout().bytes();
         self.shared.control.take_off(bytes);
         self.shared.command(Command::Put { tensor: tensor.id(), host, leaf })?;
-        // Wait only after sending: a worker that looks ahead waits for this command.
+        // Wait only after sending the command: a worker that looks ahead may be waiting for it.
         self.shared.control.await_landing(bytes)?;
         Ok(tensor)
     }
 
-    /// Runs an op. All inputs keep their values: an op that updates in place works on a copy. See
-    /// [`Runtime::update`].
+    /// Runs an op. All inputs keep their values: an op that updates in place works on a copy. To
+    /// update a tensor itself, call [`Runtime::update`].
     ///
     /// ```
     /// use remat::unstable::ops::Accumulate;
@@ -214,9 +217,9 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     ///
     /// # Errors
     /// Fails if the op does not accept the types or shapes of the inputs, or if an input belongs to
-    /// another runtime. Fails also if a tape watches an input, and the op has no gradient. A
-    /// failure on the device is reported by the next `get` of a tensor that depends on the op, or
-    /// by the next `sync`.
+    /// another runtime. Also fails if a tape watches an input and the op has no gradient. A failure
+    /// on the device is reported by the next `get` of a tensor that depends on the op, or by the
+    /// next `sync`.
     pub fn apply(&self, op: impl Into<O>, inputs: &[&Tensor]) -> Result<Tensors, Error> {
         self.shared.apply(op.into(), inputs)
     }
@@ -288,9 +291,10 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// Cancels regenerations for the commands sent so far.
     ///
     /// Before the next op runs again, the command that needs the rerun fails with
-    /// [`RegenerationError::Cancelled`](crate::error::RegenerationError::Cancelled). Later commands
-    /// among those sent so far also fail if they need a regeneration. `cancel` has no other effect,
-    /// and none on commands sent later. Any thread may call `cancel`, for example a Ctrl-C handler.
+    /// [`RegenerationError::Cancelled`](crate::error::RegenerationError::Cancelled). Of the
+    /// commands sent before `cancel`, later ones also fail if they need a regeneration. `cancel`
+    /// has no effect on commands that need no regeneration, or that are sent after `cancel`. Any
+    /// thread may call `cancel`, for example a Ctrl-C handler.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -339,7 +343,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     ///
     /// # Errors
     /// If the tensor belongs to another runtime. If the tensor cannot be regenerated, the next
-    /// `sync` reports that.
+    /// `sync` returns the failure.
     #[doc(alias = "pin")]
     pub fn commit(&self, tensor: &Tensor) -> Result<(), Error> {
         let id = self.shared.own(tensor, "commit")?;
@@ -366,8 +370,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     }
 
     /// Marks the end of a step of the training loop. A tensor that was computed from a value of an
-    /// earlier step becomes a leaf if the earlier value has no handle any more. Therefore the
-    /// history of tensors does not grow from step to step.
+    /// earlier step becomes a leaf if the earlier value has no handle any more. Marks thus keep the
+    /// history of tensors from growing from step to step.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -469,8 +473,9 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         self.shared.ask(|reply| Question::Stats { reply })
     }
 
-    /// Ends the recording and writes out all commands that are not written yet. Without this call,
-    /// the recording ends when the runtime is dropped, and errors are only logged.
+    /// Ends the recording and writes out all commands that are not written yet. Without a call of
+    /// `finish_recording`, the recording ends when the runtime is dropped, and errors are only
+    /// logged.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -505,8 +510,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         self.shared.next_random()
     }
 
-    /// The seed, and the number of the next random op. A later run can continue the random numbers
-    /// from this position.
+    /// The seed, and the number of the next random op. A later run can pass the number to
+    /// [`Runtime::set_random_position`] to continue the random numbers.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -523,8 +528,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
 
     /// Sets the number of the next random op.
     ///
-    /// A run that continues another run with the same seed needs this call. Otherwise the random
-    /// ops of the later run would draw the same numbers again.
+    /// A run that continues another run with the same seed must call `set_random_position`. Without
+    /// the call, the random ops of the later run would draw the same numbers again.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -609,8 +614,8 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
         }
     }
 
-    /// Sends a command, with the handles dropped since the last message. Commands that use the
-    /// dropped handles were sent before the drop, so the order is right.
+    /// Sends a command, with the handles dropped since the last message. All commands that use a
+    /// dropped handle were sent before the drop, so they run before the deletion.
     #[inline(always)] // Otherwise large arguments are copied.
     fn send(&self, what: What<O, H>) -> Result<(), Error> {
         let deleted = self.home.take();
@@ -622,7 +627,7 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
         }
     }
 
-    /// Sends a message that the full queue refused, once the queue takes it.
+    /// Sends a message that did not fit in the full queue, once the queue has room.
     #[cold]
     fn send_later(
         &self,
@@ -649,7 +654,8 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
     ) -> Result<Pending<R>, Error> {
         let (reply, answer) = crate::sync::channel::bounded(1);
         let Self { ended, control, .. } = self;
-        // Make `Pending` before the command is sent, so that the answer counts as awaited by then.
+        // Make `Pending` before sending the command, so that the worker already counts the answer
+        // as awaited.
         let pending = Pending::new(answer, ended.clone(), Arc::clone(control));
         self.send(What::Ask(question(reply)))?;
         Ok(pending)
@@ -695,7 +701,7 @@ impl Runs for Shared<Op, HostTensor> {
     }
 
     fn defer(&self, deferred: Deferred) -> Result<(), Error> {
-        // Leaves, so that the batch is not kept to compute the statistics again.
+        // Make the statistics leaves, so that the batch is not kept to recompute them.
         self.command(Command::Commit(deferred.statistics.id()))?;
         if let Some(all) = &mut *lock(&self.deferred) {
             all.push(deferred);

@@ -6,11 +6,11 @@
 //!                                               └──▶ bound/demand  evictable values and costs
 //! ```
 //!
-//! The engine handles step marks, and cuts history at them, in `engine/step.rs`.
+//! The engine handles step marks, and cuts history at marks, in `engine/step.rs`.
 //!
-//! A value is the content of a storage between two updates. Only `in_place.rs` decides whether an
-//! update takes over the storage of the old value; readers and the engine call it. Repeated steps
-//! are recognized while they run, in `recognize.rs`.
+//! A value is the content of a storage between two updates. `in_place.rs` decides, for readers and
+//! for the engine, whether an update takes over the storage of the old value. `recognize.rs`
+//! recognizes repeated steps while they run.
 
 mod future;
 mod in_place;

@@ -1,7 +1,7 @@
 //! The store: tensors in memory, with the operations place, run, evict, free and move.
 //!
 //! A store makes no decisions. The engine and its evictor decide which storages to evict, and when.
-//! A caller other than an engine, such as a plan, could also drive a store.
+//! A store does not depend on the engine.
 
 mod launch;
 mod names;
@@ -29,7 +29,7 @@ pub(crate) struct Store<D: Device> {
     pub space: Space,
     pub graph: Graph,
     pub candidates: Candidates,
-    /// Op and layouts of each path in the graph.
+    /// Body of each path in the graph: its op or upload, and the layouts of its operands.
     pub bodies: SecondaryMap<PathKey, Body<D>>,
     /// Engine clock for staleness: the total cost of all runs so far.
     pub now: f64,
@@ -40,20 +40,20 @@ pub(crate) struct Store<D: Device> {
     pub host_bytes: u64,
     /// Tape that records all actions; `None` if no turn is being taped.
     pub tape: Option<Box<Tape>>,
-    /// Script to follow; `Some` while the tables are updated with actions that the device has
-    /// already done.
+    /// Script to follow; `Some` while the store repeats, only in its tables, actions that the
+    /// device has already done.
     pub script: Option<Box<Script>>,
     /// Block lent to a plan, which places its own blocks in it.
     pub lent: Option<Held>,
-    /// Name of the op whose body was taken out of the table to run; empty otherwise.
+    /// Name of the op that is running, whose body is out of the table; empty if no op is running.
     running: String,
-    /// Buffer for the places of operands, kept to reuse its memory.
+    /// Buffer for the places of operands, kept between runs to avoid allocations.
     places: Vec<Place>,
     /// Empty layout lists of removed paths, kept for reuse by new paths.
     spare: Vec<Vec<Layout>>,
 }
 
-/// Limit on the length of `Store::spare`. This length suffices for the paths of one step of a large
+/// Limit on the length of `Store::spare`, which suffices for the paths of one step of a large
 /// network.
 const MOST_SPARE: usize = 4096;
 

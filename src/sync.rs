@@ -1,5 +1,5 @@
-//! Locks, channels, threads and thread pools, for the whole library. Only parallel loops on a pool
-//! use rayon's iterators directly.
+//! Locks, channels, threads and thread pools, for the whole library. Only parallel loops bypass
+//! this module: they use rayon's iterators directly.
 
 pub(crate) use crossbeam_channel as channel;
 pub(crate) use crossbeam_utils::CachePadded;

@@ -1,5 +1,5 @@
-//! Recordings of runs. A recording has every command with its sizes and costs. The module `lab`
-//! replays recordings. A recording also has the evictions and regenerations between commands, so
+//! Recordings of runs. A recording has every command with its sizes and costs, so that the module
+//! `lab` can replay it. A recording also has the evictions and regenerations between commands, so
 //! that plots can show the use of memory over time.
 //!
 //! A recording is a sequence of [`Entry`] values, one on each line. `driver/recording_format.rs`

@@ -57,7 +57,7 @@ mod share;
 mod trainable;
 mod tuned;
 
-// For remat-burn, whose tuner chooses by the same limits.
+// The tuner of remat-burn chooses by the same limits.
 #[doc(hidden)]
 pub use chosen::{CHOSEN_RATIO, NAMED_RATIO};
 pub use chosen::{ChosenBudget, USUAL, Warning};
@@ -137,20 +137,20 @@ impl fmt::Debug for StandIn {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OptionNames {
-    /// The budget.
+    /// Name of the option for the budget.
     pub budget: &'static str,
-    /// The eviction threshold.
+    /// Name of the option for the eviction threshold.
     pub threshold: &'static str,
-    /// The batch size.
+    /// Name of the option for the batch size.
     pub batch: &'static str,
-    /// The cost model.
+    /// Name of the option for the cost model.
     pub cost_model: &'static str,
-    /// The file of forecasts.
+    /// Name of the option for the file of forecasts.
     pub cache: &'static str,
 }
 
 impl OptionNames {
-    /// Plain words.
+    /// Plain words instead of flags.
     pub const WORDS: Self = Self {
         budget: "the budget",
         threshold: "the eviction threshold",

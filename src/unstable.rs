@@ -1,7 +1,9 @@
-//! Rooms below the stable surface, for adapters, tests and researchers. They may change in any version.
+//! *Rooms*: modules outside of the stable API, for adapters, tests and researchers. A room may
+//! change in any version.
 //!
-//! All other modules keep their names and meanings until the next minor version, as Cargo expects of
-//! versions that begin with 0. A program that uses these rooms pins the version: `remat = "=0.2.0"`.
+//! All other modules keep their names and meanings until the next minor version, as Cargo expects
+//! of versions that begin with 0. A program that uses a room should pin the version: `remat =
+//! "=0.2.0"`.
 //!
 //! | room | contents |
 //! |---|---|

@@ -7,7 +7,7 @@
 //! system.
 
 use crate::ffi::rm_live;
-use remat::unstable::memory::{Arena, Block};
+use remat::unstable::memory::{Arena, Block, Chunk};
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -152,7 +152,7 @@ impl Heap {
         }
         // Among equal holes, the best fit takes the lowest, so space at high addresses is used
         // last. Return this space first.
-        for hole in self.arena.chunks().rev().filter(|chunk| chunk.is_free()) {
+        for hole in self.arena.chunks().rev().filter(Chunk::is_free) {
             let (mut unit, end) = (hole.offset.div_ceil(UNIT), self.top.min(hole.end() / UNIT));
             while unit < end && self.units > most {
                 let run = self.resident[unit as usize..end as usize].iter();

@@ -45,6 +45,7 @@ mod _remat {
     const VERSION: &str = env!("CARGO_PKG_VERSION");
 
     #[pymodule_init]
+    #[allow(clippy::unnecessary_wraps, reason = "the signature that PyO3 wants")]
     fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
         // SAFETY: the module is initialized once, under Python's lock.
         unsafe { crate::ffi::rm_install() };

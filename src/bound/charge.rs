@@ -1,12 +1,13 @@
-//! Cost of having a source (an input of an op) in memory when the op runs again. This is the lesser
-//! of two costs: holding the bytes of the source, or running again the op that made the source.
+//! Cost of having a source (an input of an op) in memory when the op runs again. The cost is the
+//! lesser of two costs: holding the bytes of the source, or running again the op that made the
+//! source.
 
 use smallvec::SmallVec;
 
 /// A cost that is linear in the price `w` of a byte: `held * w + cost`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Line {
-    /// Bytes held.
+    /// Bytes of sources that are held in memory.
     pub held: f64,
     pub cost: f64,
 }
@@ -93,7 +94,7 @@ impl Charge {
             }
             while let [.., before, last] = hull[..] {
                 // At `w = meets`, `line` and `before` cost the same. `last` is removed unless it
-                // costs less than `line` at this `w`.
+                // costs less than `line` at `w = meets`.
                 let meets = (line.cost - before.cost) / (before.held - line.held);
                 if last.at(meets) < line.at(meets) {
                     break;

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 /// Memory needs of a program: the part of the bound that does not depend on the budget.
 ///
-/// Positions are positions of commands in the program. The size of each value is rounded up to a
+/// A position is the index of a command in the program. The size of each value is rounded up to a
 /// multiple of the granule, the unit of allocations.
 #[derive(Clone, Debug)]
 pub struct Demand {
@@ -34,8 +34,8 @@ pub(super) struct Value {
     pub bytes: u64,
     /// Path that makes the value; `None` if the op that made the value cannot run again.
     pub path: Option<u32>,
-    /// Last position that needs the value. If no command needs the value, the position that makes
-    /// it.
+    /// Last position that needs the value. If no command needs the value: the position of the
+    /// command that makes the value.
     pub last: u32,
     /// Whether the value cannot be evicted from some position on.
     pub stays: bool,
@@ -156,7 +156,7 @@ struct Open {
     held_until: Option<u32>,
 }
 
-/// `stays_from` of a value that can be evicted at any time.
+/// Value of `stays_from` for a value that can be evicted at any time.
 const NEVER: u32 = u32::MAX;
 
 struct Builder<'a> {
@@ -344,8 +344,8 @@ impl Builder<'_> {
     fn finish(self, commands: &[RecordedCommand]) -> Demand {
         let Self { values, paths, mut needs, work, .. } = self;
         let count = needs.len();
-        // Position -> change, from this position on, of a number of bytes: those that cannot be
-        // evicted (`staying`), or those in a gap (`away`).
+        // Position -> change, from this position on, of the bytes that cannot be evicted
+        // (`staying`) and of the bytes in gaps (`away`).
         let mut staying = vec![0i64; count + 1];
         let mut away = vec![0i64; count + 1];
         let mut gaps = Vec::new();

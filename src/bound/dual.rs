@@ -25,21 +25,22 @@ impl Default for Effort {
 }
 
 impl Effort {
-    /// Several times the default effort. The bound is then close to the best bound that the
+    /// Several times the default effort. A bound by this effort is close to the best bound that the
     /// relaxation allows.
     pub const THOROUGH: Self = Self { instants: 400, steps: 4000 };
 }
 
-/// Number of steps without a higher bound after which the distance of the goal is halved.
+/// Number of steps without a higher bound after which the distance from the best value to the goal
+/// is halved.
 const PATIENCE: usize = 25;
 
-/// First and last distance of the goal above the best value found so far, as fractions of the cost
-/// of the program. The climb begins with the first distance, and ends when the distance is below
-/// the last.
+/// First and last distance from the best value found so far up to the goal, as fractions of the
+/// cost of the program. The search begins with the first distance, and ends when the distance is
+/// below the last.
 const GOALS: [f64; 2] = [0.05, 1e-6];
 
-/// A climb returns to the best prices when its value is more than `ASTRAY` times the distance of
-/// the goal below the best value.
+/// A search returns to its best prices once its value is too far below the best value: by more than
+/// `ASTRAY` times the distance from the best value to the goal.
 const ASTRAY: f64 = 50.0;
 
 /// Allowance for rounding errors that is subtracted from each value, as a fraction of the peak
@@ -50,8 +51,8 @@ const ROUNDING: f64 = 1e-11;
 #[derive(Clone, Copy)]
 pub(super) struct Placed<'a> {
     pub item: &'a Item,
-    /// Instants `low .. high` are in the gap. From `middle` on, the shared sources of the gap are
-    /// charged for.
+    /// Instants `low .. high` are in the gap. The charge for the shared sources of the gap covers
+    /// the instants from `middle` on.
     pub low: u32,
     pub middle: u32,
     pub high: u32,
@@ -73,7 +74,7 @@ pub(super) struct Dual<'a> {
     sums: Vec<f64>,
     /// Instant -> change from this instant on in the bytes that absences save.
     saved: Vec<f64>,
-    /// Buffer for the ways of the gaps of the current group, reused between groups.
+    /// Scratch memory for the choices (`Way`) of the gaps of the current group.
     ways: Vec<Way>,
     /// Item -> whether its value is absent at the prices of the last call of `value`.
     is_away: Vec<bool>,
@@ -84,7 +85,7 @@ pub(super) struct Dual<'a> {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Relaxed {
-    /// The bound.
+    /// The bound, with the prices that prove it.
     pub bound: Bound,
     /// Absences, one for each gap of a value in which memory is short.
     pub absences: Vec<Absence>,
@@ -101,11 +102,11 @@ pub struct Absence {
     pub to: u32,
     /// Size of the value in bytes.
     pub bytes: u64,
-    /// Fraction absent: 0 if the value is kept, 1 if it is evicted. Mostly near 0 or 1.
+    /// Fraction absent: 0 if the value is kept, 1 if it is evicted. Most fractions are near 0 or 1.
     pub share: f64,
 }
 
-/// A group of `Terms`, and its items that contain chosen instants.
+/// A group of gaps in `Terms`, and the gaps of the group that contain chosen instants.
 pub(super) struct Together {
     pub group: usize,
     pub items: std::ops::Range<usize>,
@@ -222,7 +223,7 @@ impl<'a> Dual<'a> {
             self.is_away[i] = gain > 0.0;
         }
         // Choose the best line of the charge for the shared sources. For each line, `cover` finds
-        // the best intervals in which these sources are held.
+        // the best intervals in which the shared sources are held.
         ways.sort_by_key(|way| way.end);
         let mut best = (0.0, Line::FREE);
         for &line in self.terms.groups[group].charge.lines() {
@@ -260,8 +261,8 @@ impl<'a> Dual<'a> {
     /// values is absent. The maximum is over all choices of intervals in which the sources are
     /// held.
     fn cover(&self, ways: &[Way], held: f64, mut covered: Option<&mut Vec<(usize, usize)>>) -> f64 {
-        // Way -> largest gain up to the end of the way, and the interval that ends with the way, if
-        // any.
+        // Index of a way -> largest total gain up to the end of the way, and the interval that ends
+        // with the way, if any.
         let mut most: Vec<(f64, Option<(usize, usize)>)> = Vec::with_capacity(ways.len());
         for (j, last) in ways.iter().enumerate() {
             let mut here = most.last().map_or((0.0, None), |&(value, _)| (value, None));
@@ -329,7 +330,7 @@ impl Demand {
     /// [`Demand::bound`] with the given effort.
     ///
     /// # Errors
-    /// As for [`Demand::bound`].
+    /// The errors of [`Demand::bound`].
     pub fn bound_by(&self, budget: u64, effort: Effort) -> Result<Bound, Misfit> {
         Ok(self.relaxed(budget, effort)?.bound)
     }
@@ -338,7 +339,7 @@ impl Demand {
     /// is near 1, it is best to evict the value in that gap.
     ///
     /// # Errors
-    /// As for [`Demand::bound`].
+    /// The errors of [`Demand::bound`].
     pub fn relaxed(&self, budget: u64, effort: Effort) -> Result<Relaxed, Misfit> {
         self.check(budget)?;
         let points = self.instants(budget, effort.instants);

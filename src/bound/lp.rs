@@ -7,8 +7,9 @@ use std::fmt::Write as _;
 impl Demand {
     /// The relaxed problem in the LP format of CPLEX, which HiGHS, SCIP, Gurobi and others read.
     ///
-    /// [`Demand::bound_by`] solves the dual of this problem at the same instants. The optimum of
-    /// this problem is the highest [`Bound::excess`] that any prices prove at these instants.
+    /// [`Demand::bound_by`] solves the dual of the relaxed problem at the same instants. The
+    /// optimum of the relaxed problem is the highest [`Bound::excess`] that any prices prove at
+    /// these instants.
     ///
     /// Bytes are in units of the budget, costs in units of the cost of the program. Shared sources
     /// are inputs that several gaps need if their values are absent. Each variable is a fraction
@@ -20,7 +21,7 @@ impl Demand {
     /// [`Bound::excess`]: super::Bound::excess
     ///
     /// # Errors
-    /// As for [`Demand::bound`].
+    /// The errors of [`Demand::bound`].
     pub fn relaxation(&self, budget: u64, effort: Effort) -> Result<String, Misfit> {
         self.check(budget)?;
         let points = self.instants(budget, effort.instants);
@@ -50,8 +51,8 @@ impl Demand {
             }
             lp.at_most_one(&ways);
         }
-        // Groups have a variable for each line of the charge for the shared sources. This charge is
-        // paid once for all gaps of the group.
+        // Groups have a variable for each line of the charge for the shared sources. The charge for
+        // the shared sources is paid once for all gaps of the group.
         for (g, group) in dual.groups.iter().enumerate() {
             let lines = self.terms.groups[group.group].charge.lines();
             let runs: Vec<String> = (0..lines.len()).map(|m| format!("z{g}_{m}")).collect();

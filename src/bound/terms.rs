@@ -41,8 +41,8 @@ pub(super) struct Shared {
     pub from: u32,
 }
 
-/// Overlapping gaps with the same shared sources, and the charge for these sources, which the gaps
-/// pay together.
+/// Overlapping gaps with the same shared sources, and the charge for these sources, which is
+/// counted once for all the gaps.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     pub charge: Charge,
@@ -128,7 +128,7 @@ impl Terms {
     }
 }
 
-/// Which values and paths the absences in gaps depend on.
+/// Values and paths that the absences in gaps depend on.
 struct Sources<'a> {
     values: &'a [Value],
     paths: &'a [Path],
@@ -183,9 +183,9 @@ impl<'a> Sources<'a> {
         sources
     }
 
-    /// Decides which outputs pay for the inputs of a path. An output with at least half of the
-    /// bytes pays alone, in each of its gaps. If no output has half of the bytes, all outputs pay
-    /// once together.
+    /// Decides which outputs are charged for the inputs of a path. An output with at least half of
+    /// the bytes is charged alone, in each of its gaps. If no output has half of the bytes, all
+    /// outputs together are charged once.
     fn divide(&mut self, number: usize, path: &Path) {
         let bytes = |output: u32| self.values[output as usize].bytes;
         let matters: SmallVec<[u32; 2]> =
@@ -213,8 +213,8 @@ impl<'a> Sources<'a> {
     }
 
     fn of_root(&self, root: Root, gap: Gap) -> Charge {
-        // No value has the root of this walk, so any shared source that the walk visits counts as
-        // free.
+        // The walk has a root that no value has, so any shared source that the walk visits counts
+        // as free.
         let none = Some((Root::Value(u32::MAX), 0));
         let mut walk = Walk { sources: self, gap, root: none, left: MOST_SOURCES };
         match root {

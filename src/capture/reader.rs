@@ -10,14 +10,14 @@ use remat_plan::{Capture, CaptureError, CapturedBuffer, CapturedOp};
 use std::fmt::Write as _;
 use std::ops::Range;
 
-/// Attributes that differ from step to step: the learning rate, the number of the update, and the
-/// counter of random numbers.
+/// Names of attributes that differ from step to step: the learning rate, the number of the update,
+/// and the counter of random numbers.
 const CHANGING: [&str; 3] = ["lr", "step", "counter"];
 
 /// A whole program as one step, with the ops and buffers of its commands and tensors.
 #[derive(Debug)]
 pub struct CapturedProgram {
-    /// The step.
+    /// Ops and buffers of the step.
     pub capture: Capture,
     /// Command -> its op in the step; `None` if the command does nothing on a device.
     pub ops: Vec<Option<usize>>,
@@ -26,9 +26,9 @@ pub struct CapturedProgram {
 }
 
 impl RecordedProgram {
-    /// Ranges of the commands of each step. A step ends with a [`Command::Step`], which belongs to
-    /// the step. Commands before the first end of a step belong to the first step; commands after
-    /// the last end belong to no step. Time: O(commands).
+    /// Range of the commands of each step. A step ends with a [`Command::Step`], which belongs to
+    /// the step. Commands before the first [`Command::Step`] belong to the first step; commands
+    /// after the last one belong to no step. Time: O(commands).
     #[must_use]
     pub fn steps(&self) -> Vec<Range<usize>> {
         let ends = self.commands().iter().enumerate();
@@ -37,32 +37,34 @@ impl RecordedProgram {
         ends.map(|(at, _)| std::mem::replace(&mut begin, at + 1)..at + 1).collect()
     }
 
-    /// Reads these commands as one step. Sizes are rounded up to multiples of `granule`, a power of
-    /// two.
+    /// Reads a range of commands as one step. Sizes are rounded up to multiples of `granule`, a
+    /// power of two.
     ///
     /// The range is usually one of [`steps`](Self::steps). For a log of the DTR paper, the range is
     /// the whole program. For a running program, a [`Turn`](crate::program::Turn) holds the
     /// commands, and the step begins at [`Turn::begin`](crate::program::Turn::begin).
     ///
     /// Calls, uploads (`put`) and reads by the host (`get`, for which the host waits) become ops. A
-    /// command with several updates becomes one op (`update_all`). A value that was made before the
-    /// recording began exists before the step. A view becomes no op unless it has a cost, as in the
-    /// logs of the paper. A view with a cost becomes an op that reads and makes nothing, because
-    /// the storage behind the view need not be resident.
+    /// command with several updates becomes one op (`update_all`). A value from before the
+    /// recording counts as a value from before the step. A view becomes no op unless it has a cost,
+    /// as in the logs of the paper. A view with a cost becomes an op without buffers, because the
+    /// storage behind the view need not be resident.
     ///
     /// An update is in place if the engine would update in place: no other tensor holds the old
     /// value, and the value fills its storage. Any other update makes a new buffer.
     ///
     /// Buffers are numbered in the order in which ops name them. Buffers that no op names come
-    /// last: the buffers that are freed, by size, and then the buffers that stay, by size.
-    /// Therefore two repetitions of a step have no [difference](Capture::difference).
+    /// last: first the buffers that the step frees, by size, then the buffers that stay, by size.
+    /// With buffers numbered in a fixed order, two repetitions of a step have no
+    /// [difference](Capture::difference).
     ///
     /// Time: O(commands up to the end of the step).
     ///
     /// # Errors
     ///
     /// [`CaptureError`] if the granule is not a power of two, or if a cost is negative or not
-    /// finite. Also if all buffers and workspaces together have 2^64 bytes or more.
+    /// finite. [`CaptureError`] also if all buffers and workspaces together have 2^64 bytes or
+    /// more.
     ///
     /// # Panics
     ///
@@ -79,7 +81,7 @@ impl RecordedProgram {
     ///
     /// # Errors
     ///
-    /// As for [`capture`](Self::capture).
+    /// Errors of [`capture`](Self::capture).
     pub fn capture_whole(&self, granule: u64) -> Result<CapturedProgram, CaptureError> {
         let mut reader = Reader::new(granule)?;
         reader.begin();
@@ -158,7 +160,7 @@ impl Reader {
 
     /// Reads the next command.
     fn command(&mut self, command: &RecordedCommand) {
-        // Attributes describe the inputs before the command.
+        // Take the attributes before the command changes the inputs that they describe.
         let attributes = self.ops.is_some().then(|| self.attributes(command));
         let deed = self.values.read(command, |host| host.layout);
         let (mut makes, mut updates) = (vec![], vec![]);
@@ -188,7 +190,7 @@ impl Reader {
         self.commands.push(op);
     }
 
-    /// Attributes that are equal in each repetition of the step. For each call, these are the
+    /// Attributes that are equal in each repetition of the step. For each call, the text has the
     /// attributes outside of `CHANGING`, and the layouts of inputs and outputs.
     fn attributes(&self, command: &RecordedCommand) -> String {
         if let Command::Put { host, .. } = command {
@@ -220,8 +222,8 @@ impl Reader {
         ops.len() - 1
     }
 
-    /// Number of the storage's buffer in the step. If no op has named the storage yet, its buffer
-    /// gets the next number.
+    /// Number of the storage's buffer in the step. A storage that no op has named yet gets a buffer
+    /// with the next number.
     fn name(&mut self, storage: usize) -> usize {
         *self.storages[storage].buffer.get_or_insert_with(|| {
             self.named.push(storage);
@@ -267,8 +269,7 @@ fn op(command: &RecordedCommand) -> Option<CapturedOp> {
     })
 }
 
-/// Removes the attributes in `CHANGING` from attributes in JSON text. All other text stays the
-/// same.
+/// Removes the attributes in `CHANGING` from attributes in JSON text. All other text is unchanged.
 fn lasting(attributes: &str) -> String {
     let mut text = attributes.to_owned();
     for name in CHANGING {

@@ -14,13 +14,13 @@ impl RecordedProgram {
     /// of [`capture_whole`](Self::capture_whole).
     ///
     /// The program begins with the buffers that exist before the step, as values that cannot be
-    /// restored. Each value is deleted after its last use. Values that the step makes and that stay
-    /// are committed at the end. A replay of the program shows how a policy handles the step
-    /// without the commands around it.
+    /// restored. The program deletes each value after its last use. The end of the program commits
+    /// the values that the step makes and leaves behind. A replay of the program shows how a policy
+    /// handles the step without the commands around it.
     ///
-    /// A buffer becomes a tensor of bytes; its alignment is lost. If the host waits for an op that
-    /// neither makes nor updates a buffer, the program reads each buffer of the op to the host. If
-    /// the op has a cost, the op itself is also written.
+    /// A buffer becomes a tensor of bytes; its alignment is lost. The host may wait for an op that
+    /// neither makes nor updates a buffer. In place of such an op, the program reads each of the
+    /// op's buffers to the host. If the op has a cost, the program also has the op itself.
     ///
     /// # Errors
     ///

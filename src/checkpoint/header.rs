@@ -181,8 +181,8 @@ impl Entry {
 }
 
 impl Header {
-    /// Makes the header of a file that has the elements of `tensors` one after the other, in this
-    /// order.
+    /// Makes the header of a file that has the elements of all `tensors` one after the other, in
+    /// the order of `tensors`.
     pub fn new<'a>(
         metadata: BTreeMap<String, String>,
         tensors: impl IntoIterator<Item = (&'a str, Layout)>,

@@ -50,7 +50,7 @@ pub struct Rename {
 pub struct Names {
     renames: Vec<Rename>,
     skips: Vec<Pattern>,
-    /// Names of tensors that must equal another tensor, each with the name of that tensor.
+    /// Pairs of names: the tensor of the first name must equal the tensor of the second.
     ties: Vec<(&'static str, &'static str)>,
 }
 
@@ -197,7 +197,7 @@ impl Names {
         self.skips.iter().any(|skip| skip.matches(name) || skip.matches(&renamed))
     }
 
-    /// Names of tensors that must equal another tensor, each with the name of that tensor.
+    /// Pairs of names: the tensor of the first name must equal the tensor of the second.
     pub(super) fn ties(&self) -> &[(&'static str, &'static str)] {
         &self.ties
     }

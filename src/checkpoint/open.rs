@@ -37,8 +37,8 @@ pub struct Place {
 #[derive(Debug, Default)]
 pub struct Opened {
     pub files: Vec<DataFile>,
-    /// Metadata of a checkpoint that is a single file. Empty for a checkpoint of several files,
-    /// because no file has metadata for the whole checkpoint.
+    /// Metadata of a checkpoint that is a single file. The map is empty for a checkpoint of several
+    /// files, because no file has metadata for the whole checkpoint.
     pub metadata: BTreeMap<String, String>,
     pub tensors: BTreeMap<String, Place>,
 }

@@ -15,7 +15,8 @@ use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// A checkpoint whose headers were read and found valid. No elements were read yet.
+/// A checkpoint whose headers were read and found valid. The elements of the tensors have not been
+/// read yet.
 ///
 /// ```
 /// use remat::checkpoint::{Checkpoint, Writer};
@@ -287,8 +288,8 @@ impl Checkpoint {
     /// ```
     ///
     /// # Errors
-    /// An error if the names differ, or a type or shape differs. The error lists all such tensors,
-    /// and nothing has changed.
+    /// An error if the names differ, or a type or shape differs. The error lists all differing
+    /// tensors, and the module is unchanged.
     ///
     /// An error if the file cannot be read, a number is too large for the type that it is converted
     /// to, or the runtime fails. After such an error, some tensors of the module may be new and
@@ -306,8 +307,8 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Checks whether [`Checkpoint::load`] can load the file, and returns the conversions. Changes
-    /// nothing.
+    /// Checks whether [`Checkpoint::load`] can load the file, and returns the conversions. The call
+    /// changes neither the file nor the network.
     ///
     /// ```
     /// use remat::checkpoint::{Checkpoint, Writer};
@@ -326,7 +327,8 @@ impl Checkpoint {
     /// ```
     ///
     /// # Errors
-    /// An error if the names differ, or a type or shape differs. The error lists all such tensors.
+    /// An error if the names differ, or a type or shape differs. The error lists all differing
+    /// tensors.
     pub fn fit(&self, module: &mut dyn Module) -> Result<Fit, CheckpointError> {
         let layouts = state(module).into_iter().map(|(name, state)| {
             let (State::Parameter(tensor) | State::Buffer(tensor)) = state;

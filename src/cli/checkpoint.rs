@@ -34,7 +34,7 @@ pub struct Kept {
     ranks: usize,
 }
 
-/// Number of ranks of checkpoints that do not tell it.
+/// Number of ranks for a checkpoint whose metadata does not state the number.
 const fn one() -> usize {
     1
 }
@@ -239,15 +239,15 @@ impl Options {
         args
     }
 
-    /// Whether the finished steps do not depend on the total number of steps. True for a constant
+    /// Whether the finished steps are the same for every total number of steps. True for a constant
     /// learning rate.
     fn has_any_length(&self) -> bool {
         self.get("schedule").is_some_and(|schedule| schedule == ["constant"])
     }
 
-    /// Arguments of a resumed run. `given` has the arguments after `remat train`. Other options
-    /// have the values of the checkpoint. Fails if a given option must not change and differs from
-    /// the checkpoint.
+    /// Arguments of a resumed run. `given` has the arguments after `remat train`. Options that are
+    /// not in `given` have the values of the checkpoint. Fails if a given option must not change
+    /// and differs from the checkpoint.
     pub fn merge(
         &self,
         matches: &ArgMatches,

@@ -88,8 +88,8 @@ fn reads(input: &Path, output: &Path) -> bool {
     Place::of(input) == place || (input.is_dir() && holds(input, &place, DEPTH))
 }
 
-/// Number of levels of subfolders to search. Data has a folder for each part, with a folder for
-/// each class, with the images.
+/// Number of levels of subfolders to search. Data has a folder for each part, which has a folder
+/// for each class, which has the images.
 const DEPTH: usize = 4;
 
 fn holds(folder: &Path, place: &Place, depth: usize) -> bool {

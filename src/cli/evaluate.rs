@@ -21,7 +21,7 @@ use remat::ByteSize;
 use serde::Serialize;
 use std::fmt;
 
-/// Result of the test. Printed for people, serialized for programs.
+/// Result of the test. The report is printed for people, and serialized for programs.
 #[derive(Debug, Serialize)]
 struct Report {
     model: String,
@@ -68,8 +68,8 @@ impl fmt::Display for Report {
     }
 }
 
-/// Divisor of the peak for the extra bytes that the default budget adds. Holes between tensors may
-/// make a test need more than its peak, even if nothing is evicted.
+/// Divisor: the default budget is the peak plus the peak divided by `HOLES`. Holes between tensors
+/// may make a test need more than its peak, even if nothing is evicted.
 const HOLES: u64 = 16;
 
 /// Loads a network, tests it, and reports the result.

@@ -38,7 +38,7 @@ impl Failure {
         Self { code, message }
     }
 
-    /// Empties the message unless this rank is the one that tells it. No empty message is printed.
+    /// Empties the message unless this rank prints it (`tells`). No empty message is printed.
     #[must_use]
     pub fn told_by(self, tells: bool) -> Self {
         let message = if tells { self.message } else { String::new() };
@@ -51,7 +51,7 @@ impl Failure {
         Self { message: format!("{place}: {}", self.message), ..self }
     }
 
-    /// Whether another rank tells the failure.
+    /// Whether another rank prints the message of this failure.
     pub const fn is_told(&self) -> bool {
         self.message.is_empty()
     }

@@ -18,8 +18,8 @@ use remat::nn::Sampling;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::ops::ControlFlow;
 
-/// Divisor of the peak for the extra bytes that the budget adds, because holes between tensors may
-/// take memory.
+/// Divisor: the budget is the peak plus the peak divided by `HOLES`, because holes between tensors
+/// may take memory.
 const HOLES: u64 = 8;
 
 /// Loads a network, and prints the text while generating it.

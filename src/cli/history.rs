@@ -117,8 +117,8 @@ impl Report {
         }
     }
 
-    /// Text about the evictions that a policy chose. With `chosen` false, text about all other
-    /// evictions.
+    /// Text about the evictions that a policy chose. With `chosen` false, returns the text about
+    /// all other evictions.
     fn causes(&self, chosen: bool) -> String {
         let of_kind = self.evictions.iter().filter(|(cause, _)| cause.is_chosen() == chosen);
         let all: Vec<String> =

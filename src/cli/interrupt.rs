@@ -1,5 +1,5 @@
 //! Ctrl-C and SIGTERM. The first press or signal ends the program after the current step. The
-//! second abandons the step. The third quits at once.
+//! second press or signal abandons the step. The third press or signal quits the program at once.
 
 use super::failure::{Failure, INTERRUPTED};
 use super::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -54,15 +54,17 @@ impl Phase {
 static AT_WORK: Mutex<Option<Canceller>> = Mutex::new(None);
 
 /// Handles Ctrl-C from now on. The first Ctrl-C only sets a flag ([`is_requested`]). The second
-/// also cancels regenerations. The third quits. Before the rehearsal, the first quits.
+/// Ctrl-C also cancels regenerations. The third Ctrl-C quits. Before the rehearsal, the first
+/// Ctrl-C quits.
 pub fn listen(quiet: bool) -> Result<(), Failure> {
-    // The handler runs on a thread of its own, not in the signal, so it may lock and wait.
+    // The closure runs on a thread of its own, not inside a signal handler, so it may lock and
+    // wait.
     handle(move || {
         let pressed = PRESSED.fetch_add(1, Ordering::Relaxed);
         let phase = Phase::at_hand();
         let [first, second] = phase.ends();
         let what = match pressed {
-            // Nothing has begun that would be lost.
+            // No work has begun that quitting would lose.
             _ if phase == Phase::Opening => quit(),
             0 => format!("{first}; press Ctrl-C again to abandon it"),
             1 => format!("{second}; press Ctrl-C again to quit at once"),

@@ -21,7 +21,7 @@ pub struct Entry {
     loss: f32,
     lr: f32,
     seconds: f64,
-    /// Most bytes in use at once since the run began, at the end of the step.
+    /// Most bytes in use at once from the start of the run to the end of the step.
     peak_bytes: u64,
     /// Bytes in use at the end of the step.
     used_bytes: u64,
@@ -70,7 +70,7 @@ enum Format {
     JsonLines,
 }
 
-/// Log and plot of a run. Each is made only if its option is given.
+/// Log and plot of a run. Log and plot are each made only if their option is given.
 pub struct Journal {
     log: Option<Log>,
     svg: Option<Output>,
@@ -171,7 +171,7 @@ impl Log {
     /// Prepares a log, without changing an existing file. Fails if the file cannot be written.
     fn new(path: &Path, before: usize) -> Result<Self, Failure> {
         let format = Format::of(path).unwrap_or(Format::JsonLines);
-        // This check also refuses a path that no file can replace, such as a device.
+        // `can_be_written` also refuses a path that no file can replace, such as a device.
         output::can_be_written(path)?;
         let kept = match before {
             0 => String::new(),

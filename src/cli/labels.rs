@@ -9,8 +9,7 @@ use std::fmt::Write as _;
 /// Name of the line that shows the lower bound.
 pub const BOUND: &str = "bound";
 
-/// Budgets and thresholds as the user wrote them. The keys are the name of the trace and the size
-/// in bytes.
+/// Budgets and thresholds as the user wrote them. A key is the name of a trace and a size in bytes.
 #[derive(Default)]
 pub struct Given {
     pub budgets: HashMap<(String, u64), Share>,

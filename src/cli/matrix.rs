@@ -54,8 +54,8 @@ type Line = (String, Vec<String>);
 /// Figure that a table shows of each row.
 enum Figure {
     Slowdown,
-    /// Time of a step on a number of ranks, which is the place in [`StepTimes::on_ranks`], divided
-    /// by a number of seconds.
+    /// Time of a step on several ranks, divided by `unit` seconds. `place` is the index in
+    /// [`StepTimes::on_ranks`].
     Step {
         place: usize,
         unit: f64,

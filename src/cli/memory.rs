@@ -1,11 +1,11 @@
 //! The end of memory: an allocation that fails ends the program with an error.
 //!
-//! Rust aborts a program whose allocation fails. There is no stable way to choose another end, but
-//! the abort raises SIGABRT. [`end_with_an_error`] handles this signal, if the last allocation has
-//! failed. Callers that can go on without the memory, such as `try_reserve`, do not abort.
+//! Rust aborts a program whose allocation fails. Stable Rust has no hook for a failed allocation,
+//! but the abort raises SIGABRT. [`end_with_an_error`] handles this signal, if the last allocation
+//! has failed. Callers that can go on without the memory, such as `try_reserve`, do not abort.
 //!
-//! A thread that starts needs a stack for its signals. The standard library panics without memory for
-//! it. [`end_with_an_error`] ends the program in the hook of this panic too.
+//! A thread that starts needs a stack for its signals. Without memory for this stack, the standard
+//! library panics. [`end_with_an_error`] also ends the program in the hook of this panic.
 
 #![allow(unsafe_code, reason = "an allocator that counts, and a handler of a signal")]
 
@@ -17,7 +17,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::{Cursor, Write};
 use std::time::Duration;
 
-/// The allocator of the system. It keeps the size of the allocation that failed last.
+/// The allocator of the system. `Watched` keeps the size of the allocation that failed last.
 struct Watched;
 
 #[global_allocator]
@@ -26,10 +26,10 @@ static ALLOCATOR: Watched = Watched;
 /// Bytes of the allocation that failed last; 0 if none has failed.
 static FAILED: AtomicUsize = AtomicUsize::new(0);
 
-/// Most time that a second thread without memory waits for the first one to end the program.
+/// Longest time that a second thread without memory waits for the first thread to end the program.
 const AT_MOST: Duration = Duration::from_secs(10);
 
-/// Whether the end of memory is told.
+/// Whether some thread has begun to report the end of memory.
 static IS_TOLD: AtomicBool = AtomicBool::new(false);
 
 fn watched(memory: *mut u8, bytes: usize) -> *mut u8 {
@@ -42,7 +42,8 @@ fn watched(memory: *mut u8, bytes: usize) -> *mut u8 {
 // SAFETY: all calls are passed on unchanged to the allocator of the system.
 unsafe impl GlobalAlloc for Watched {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promises are those that `System` wants.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`, which is also the contract of
+        // `System`.
         watched(unsafe { System.alloc(layout) }, layout.size())
     }
 
@@ -62,13 +63,15 @@ unsafe impl GlobalAlloc for Watched {
     }
 }
 
-/// Tells that `what` has failed, removes unfinished files and ends the program.
+/// Reports that `what` has failed, removes unfinished files and ends the program.
 fn end(what: std::fmt::Arguments<'_>) -> ! {
-    // A second thread has nothing to add, but must not end the program before the first is done.
+    // A second thread has nothing to add, but must not end the program before the first thread has
+    // made its report.
     if IS_TOLD.swap(true, Ordering::Relaxed) {
         std::thread::sleep(AT_MOST);
     } else {
-        // No allocation, and one write: another thread may tell its own failure at this moment.
+        // The message is built without an allocation and sent in one write, because another thread
+        // may report its own failure at this moment.
         let mut line = Cursor::new([0; 512]);
         let _ = writeln!(
             line,
@@ -82,11 +85,12 @@ fn end(what: std::fmt::Arguments<'_>) -> ! {
     exit(1)
 }
 
-/// Ends the program with an error from now on when memory ends. Unfinished files are removed.
+/// Makes the program end with an error when memory runs out. Unfinished files are removed.
 pub fn end_with_an_error() {
     let panicked = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        // The standard library's words, of the stack and of the page that guards it.
+        // Message of the standard library about a thread's stack for signals, or about the guard
+        // page of this stack.
         if panic.payload_as_str().is_some_and(|said| {
             said.starts_with("failed to ") && said.contains("alternative stack")
         }) {
@@ -102,9 +106,9 @@ pub fn end_with_an_error() {
                 end(format_args!("an allocation of {}", ByteSize(bytes as u64)));
             }
         };
-        // If the signal cannot be handled, the program is aborted, as it is without this call.
-        // SAFETY: the thread that aborts raises the signal itself, between two calls of the allocator.
-        // The closure therefore interrupts no other code, and may take locks.
+        // If the signal cannot be handled, the program is aborted, as without `end_with_an_error`.
+        // SAFETY: the thread that aborts raises the signal itself, between two calls of the
+        // allocator. The closure therefore interrupts no other code, and may take locks.
         let _ = unsafe { signal_hook::low_level::register(signal_hook::consts::SIGABRT, aborted) };
     }
 }

@@ -7,8 +7,8 @@ use super::ranks_args::RanksArgs;
 use super::terminal::tell;
 use remat::unstable::collective::Job;
 
-/// Runs the work of this process as a rank of its job. If the rank fails while others may wait for
-/// it, the whole job is aborted.
+/// Runs the work of this process as a rank of its job. If the rank fails while other ranks may wait
+/// for it, the whole job is aborted.
 pub fn run(
     args: &RanksArgs,
     work: impl FnOnce(&World) -> Result<(), Failure>,
@@ -17,8 +17,9 @@ pub fn run(
         let world = World::of(job.fabric(), args);
         match work(&world) {
             Err(failure) if !world.ends() => Err(failure),
-            // All ranks end here. Tell a failure before the others may exit: the launcher ends the
-            // job at the first exit code that is not 0.
+            // At this point, every rank ends without another exchange. The failure is printed
+            // before other ranks may exit, because the launcher ends the job at the first exit code
+            // that is not 0.
             ended => Ok(ended.map_err(tell)),
         }
     })?

@@ -33,8 +33,8 @@ pub enum Output {
 }
 
 impl Output {
-    /// Opens the destination. Callers do so before the work, so that a file that cannot be written
-    /// fails early.
+    /// Opens the destination. Callers open the destination before the work, so that a file that
+    /// cannot be written fails early.
     pub fn create(path: &Path) -> Result<Self, Failure> {
         if is_stdout(path) {
             return Ok(Self::Stdout);

@@ -197,7 +197,8 @@ impl Task<'_> {
 
     /// Adds a row for a case that planners cannot handle, with the reason.
     fn refuse(&self, case: &Case, why: &str, done: &mut Done) {
-        // The text shows only the first line of the reason. The JSON has all lines.
+        // The text shows only the first line of the reason. The JSON output has all lines of the
+        // reason.
         let _ = write!(done.text, "\n{}: {}", case.title(), why.lines().next().unwrap_or_default());
         done.rows.push(Row::refused(self.name, case, why));
     }

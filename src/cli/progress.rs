@@ -32,7 +32,8 @@ pub struct Progress {
 impl Progress {
     /// Number of lines in a run, approximately.
     const LINES: usize = 10;
-    /// Time after the last line after which the next finished step prints a line in any case.
+    /// Longest silence: once this time has passed since the last line, the next finished step
+    /// prints a line.
     const SILENCE: Duration = Duration::from_secs(10);
 
     /// Progress of a training with `steps` steps.

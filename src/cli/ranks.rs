@@ -23,29 +23,30 @@ use std::time::Duration;
 /// Placeholder for the number of the rank in names of files.
 const RANK: &str = "{rank}";
 
-/// All ranks, as one of them sees them.
+/// The ranks of a training, as this process sees them.
 pub struct World {
     /// `None` without `--distributed`.
     ranks: Option<Ranks>,
     /// Number of ranks on this machine.
     local: usize,
-    /// Whether all ranks come to their end in the same way, so that none waits for another.
+    /// Whether every rank comes to its end without another exchange, so that no rank waits for
+    /// another.
     ends: Cell<bool>,
 }
 
 impl World {
-    /// This process alone.
+    /// World of this process alone.
     pub const fn alone() -> Self {
         Self { ranks: None, local: 1, ends: Cell::new(true) }
     }
 
-    /// The ranks that a fabric joins.
+    /// Ranks that `fabric` connects.
     #[cfg_attr(not(feature = "mpi"), allow(dead_code, reason = "for ranks of an MPI job"))]
     pub fn of(fabric: impl Fabric, args: &RanksArgs) -> Self {
         let (_, local) = fabric.local();
         let ByteSize(buffer) = args.rank_buffer;
         let ranks = Ranks::with_buffer(fabric, usize::try_from(buffer).unwrap_or(usize::MAX));
-        // One rank waits for none.
+        // A single rank waits for no other rank.
         let ends = Cell::new(ranks.size() == 1);
         Self { ranks: Some(ranks), local, ends }
     }
@@ -70,18 +71,18 @@ impl World {
         self.local
     }
 
-    /// Whether this rank reports.
+    /// Whether this rank is rank 0, which reports.
     pub fn is_first(&self) -> bool {
         self.rank() == 0
     }
 
-    /// Whether all ranks come to their end, so that the job need not be aborted.
+    /// Whether every rank comes to its end, so that the job need not be aborted.
     #[cfg_attr(not(feature = "mpi"), allow(dead_code, reason = "for ranks of an MPI job"))]
     pub const fn ends(&self) -> bool {
         self.ends.get()
     }
 
-    /// Says that all ranks come to their end from here on without another exchange.
+    /// Records that from here on every rank ends without another exchange.
     pub fn end(&self) {
         self.ends.set(true);
     }
@@ -99,7 +100,7 @@ impl World {
         all.iter().map(|text| serde_json::from_slice(text).map_err(failed)).collect()
     }
 
-    /// Fails on all ranks if a rank has failed. Rank 0 tells the failures of all ranks.
+    /// Fails on all ranks if a rank has failed. Rank 0 prints the failures of all ranks.
     pub fn agree<T>(&self, result: Result<T, Failure>) -> Result<T, Failure> {
         if self.several().is_none() {
             return result;
@@ -123,15 +124,15 @@ impl World {
         Err(Failure::of_all(*code, message).told_by(self.is_first()))
     }
 
-    /// Does work that may take long on some ranks. All ranks wait for the end of all, and an
-    /// interrupt of one rank interrupts all.
+    /// Does work that may take long on some ranks. Each rank waits until all ranks have finished
+    /// their work. An interrupt of one rank interrupts all ranks.
     pub fn each<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Failure> {
         thread::scope(|scope| {
             let started = thread::Builder::new().spawn_scoped(scope, work);
             let work = started.map_err(|error| Failure::new(format!("no thread: {error}")))?;
             loop {
                 let own = (work.is_finished(), interrupt::is_requested());
-                // Without the other ranks, the work is of no use.
+                // Without the other ranks, the work of this rank is of no use.
                 let all = self.exchange("work", own).inspect_err(|_| interrupt::request())?;
                 if all.iter().any(|(_, is_interrupted)| *is_interrupted) {
                     interrupt::request();
@@ -158,8 +159,8 @@ impl World {
         Err(failure.told_by(self.is_first()))
     }
 
-    /// Makes the arguments those of this rank: its budget, its share of the cores, its names of
-    /// files. Rank 0 alone writes files without a rank in their names.
+    /// Adapts the arguments to this rank: its budget, its share of the cores, its names of files.
+    /// Rank 0 alone writes files without a rank in their names.
     pub fn adapt(&self, args: &mut TrainArgs) -> Result<(), Failure> {
         let TrainArgs { device, memory, checkpoints, output, ranks, .. } = args;
         if let Some(budgets) = &mut memory.budget {
@@ -253,13 +254,13 @@ impl World {
     }
 }
 
-/// Time between two questions whether the work of all ranks is done.
+/// Time between two checks whether all ranks have finished their work.
 const MOMENT: Duration = Duration::from_millis(20);
 
 /// Bytes of a file that are copied at once.
 const COPIED_AT_ONCE: usize = 1 << 20;
 
-/// Copy of a file of rank 0, removed in the end.
+/// Copy of a file of rank 0. Dropping the value removes the copy.
 pub struct CopiedFile {
     pub path: PathBuf,
     file: File,
@@ -275,7 +276,7 @@ impl CopiedFile {
 
 impl Drop for CopiedFile {
     fn drop(&mut self) {
-        // The system clears its temporary files in any case.
+        // An error is ignored, because the system clears its temporary files in any case.
         let _ = fs::remove_file(&self.path);
     }
 }

@@ -8,7 +8,7 @@ use remat::{ByteSize, Stats};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Result of a run. Printed for people, serialized for programs.
+/// Result of a run. The report is printed for people, and serialized for programs.
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub model: String,
@@ -44,8 +44,8 @@ pub struct Report {
     pub rerun_factor: Option<f64>,
     pub cost_model: String,
     pub budget_bytes: u64,
-    /// Bytes of the budget that the run may use. This is less than the budget if the search found
-    /// that a step then recomputes less.
+    /// Bytes of the budget that the run may use. The number is less than the budget if the search
+    /// found that a step recomputes less with fewer bytes.
     pub effective_budget_bytes: u64,
     pub eviction_threshold_bytes: Option<u64>,
     /// Full budget: the smallest budget found under which nothing is evicted. Options in percent
@@ -346,8 +346,8 @@ impl fmt::Display for Report {
             )?;
         }
         if let Some(least) = self.least_recompute_ratio {
-            // The bound holds for later steps. The first step recomputes less, so a short run may
-            // stay below the bound.
+            // The bound holds for all steps after the first. The first step recomputes less, so a
+            // short run may stay below the bound.
             let least = at_least(least);
             writeln!(
                 f,

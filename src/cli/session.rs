@@ -45,13 +45,13 @@ impl<'a> Setup<'a> {
     }
 }
 
-/// Several ranks that train together. Their parts of a step are numbered through: part `i` of rank
-/// `r` of `N` ranks is the part `i * N + r` of the step.
+/// Several ranks that train together. The parts of a step are numbered over all ranks: part `i` of
+/// rank `r` of `N` ranks is part `i * N + r` of the step.
 #[derive(Clone)]
 pub struct Several {
     pub ranks: Ranks,
-    /// Number of random ops in a part of a step. With it, each rank draws the numbers that one rank
-    /// would draw for the part.
+    /// Number of random ops in a part of a step. With this number, each rank draws the random
+    /// numbers that a single rank would draw for the part.
     draws: u64,
 }
 
@@ -99,8 +99,8 @@ pub struct Given {
 }
 
 impl Given {
-    /// Waits for the loss, and for whether a rank was interrupted. Fails if the step failed: either
-    /// answer may bring the error.
+    /// Waits for the loss, and for whether a rank was interrupted. Fails if the step failed: the
+    /// loss or the other answer may bring the error.
     pub fn wait(self) -> Result<(f32, bool), Error> {
         let loss = number(self.loss)?;
         let interrupted = self.interrupted.map(number).transpose()?;

@@ -63,7 +63,8 @@ struct Trial<'a> {
     args: &'a SimulateArgs,
     trace: &'a Trace,
     unbudgeted: Unbudgeted,
-    /// Replay with all options except the budget. Settings without an option change as in the run.
+    /// Replay with all options except the budget. A setting for which no option is given changes as
+    /// in the run.
     like: Replay,
     /// Replay with the budgets of the run: with `--as-run`, or if the run changed its settings.
     /// `None` in all other cases, and with `--budget`.
@@ -94,8 +95,8 @@ impl<'a> Trial<'a> {
                 "--as-run needs --policy learned; add --policy learned, or drop --as-run",
             ));
         }
-        // With this window, the evictor knows as many later commands as in the run. Otherwise the
-        // evictor knows the whole trace.
+        // With this window, the evictor knows as many later commands as in the run. Without this
+        // window, the evictor knows the whole trace.
         if args.as_run || by_run {
             like.window = trace.window();
         }

@@ -118,7 +118,7 @@ impl SizeArgs {
     }
 }
 
-/// Side of the patches of an image, in pixels. This is the smallest side, from 2 on, that divides
+/// Side of the patches of an image, in pixels. The side is the smallest, from 2 on, that divides
 /// height and width and gives 16 to 196 patches. 196 are the usual 14 x 14 patches. If no side
 /// fits, the side is 1.
 fn patch([_, height, width]: [usize; 3]) -> usize {

@@ -194,7 +194,7 @@ fn commas(rows: &[Row], ranks: Option<&[u64]>) -> Result<String, Failure> {
         Failure::new(format!("the rows cannot be written as CSV: {error}"))
     };
     let mut writer = csv::Writer::from_writer(Vec::new());
-    // A line has no nested values. The times of a step are columns of their own.
+    // A line of CSV has no nested values. The times of a step are columns of their own.
     let flat = |row: &Row| Row { step: None, ..row.clone() };
     rows.iter().try_for_each(|row| writer.serialize(flat(row))).map_err(|e| broken(&e))?;
     let bytes = writer.into_inner().map_err(|e| broken(&e))?;

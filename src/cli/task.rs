@@ -97,8 +97,8 @@ impl<'a> Part<'a> {
 #[derive(Clone, Debug)]
 pub struct Batch {
     pub inputs: Arc<HostTensor>,
-    /// Expected results: a class for each row of the network's output. Some tasks have values of
-    /// another kind.
+    /// Expected results: a class for each row of the network's output. Some tasks have other
+    /// results than classes, such as the clean images of denoising.
     pub labels: Arc<HostTensor>,
     /// Shape of the examples, if they are trees.
     pub tree: Option<Arc<Tree>>,
@@ -126,7 +126,7 @@ pub trait Network: Send {
 /// A network that gives a value for each class, for each input.
 pub struct Classifier {
     pub module: Box<dyn Module>,
-    /// Type to which float inputs are converted. The activations then have the same type.
+    /// Type to which float inputs are converted. Activations have this type, too.
     pub storage: DType,
     /// Name of the inputs in messages.
     pub inputs: &'static str,
@@ -268,7 +268,7 @@ fn largest(row: &[f32]) -> usize {
     (1..row.len()).fold(0, |best, i| if row[i] > row[best] { i } else { best })
 }
 
-/// `ln sum e^row - row[label]`, in double precision.
+/// Cross entropy of one prediction: `ln sum e^row - row[label]`, in double precision.
 fn cross_entropy(row: &[f32], label: usize) -> f64 {
     let most = row.iter().fold(f64::NEG_INFINITY, |most, &x| most.max(x.into()));
     let sum: f64 = row.iter().map(|&x| (f64::from(x) - most).exp()).sum();

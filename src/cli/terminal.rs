@@ -31,8 +31,8 @@ static REPLAYS: AtomicUsize = AtomicUsize::new(0);
 pub enum Shows {
     /// Progress bars, on a terminal.
     Bars,
-    /// A line from time to time. For a stderr that is not a terminal, or that shows logged events
-    /// of the engine.
+    /// A line from time to time. Lines are for a stderr that is not a terminal, or that shows
+    /// logged events of the engine.
     Lines,
     Nothing,
 }
@@ -61,8 +61,8 @@ pub fn hide_progress() {
     BARS.set_draw_target(ProgressDrawTarget::hidden());
 }
 
-/// Applies `--color`. Called before the arguments are parsed, because errors in the arguments are
-/// printed in color.
+/// Applies `--color`. The function is called before the arguments are parsed, because errors in the
+/// arguments are printed in color.
 pub fn set_color(args: impl Iterator<Item = String>) {
     let choice = color(args).unwrap_or_default();
     match choice {

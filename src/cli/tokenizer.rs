@@ -25,7 +25,8 @@ impl Tokenizer {
             bytes.map_err(|error| wrong(&format_args!("{error}; name a tokenizer.json")))?;
         let not_one =
             |what: &dyn std::fmt::Display| wrong(&format_args!("not a tokenizer.json: {what}"));
-        // The library panics on some texts that are no JSON.
+        // The text is parsed as JSON first, because the library panics on some texts that are no
+        // JSON.
         serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).map_err(|error| not_one(&error))?;
         let read = catch_unwind(|| tokenizers::Tokenizer::from_bytes(&bytes));
         let read = read.map_err(|_| not_one(&"the tokenizers library panicked"))?;

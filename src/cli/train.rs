@@ -41,7 +41,8 @@ use std::path::PathBuf;
 pub fn run(args: &TrainArgs, options: &Options, world: &World) -> Result<(), Failure> {
     let TrainArgs { memory, learning, optimizer, checkpoints, output, .. } = args;
     let done = Done::default();
-    // A failure on one rank alone is told by all: the others must not wait for it.
+    // A failure on one rank is a failure of all ranks, so that no rank waits for a rank that has
+    // ended.
     let opened = world.agree(Opened::new(args, options, world, &done))?;
     let Opened { json, recording, target, task, several, resumed, kept } = opened;
     world.compare(&kept)?;
@@ -155,7 +156,8 @@ pub fn run(args: &TrainArgs, options: &Options, world: &World) -> Result<(), Fai
     };
     let outcome = training_loop::run(runtime, &course, &mut journal, &done).map_err(|stop| {
         let failure = match stop {
-            // Several ranks do not rehearse again: the others end the job meanwhile.
+            // Several ranks do not rehearse again, because the other ranks end the job in the
+            // meantime.
             Stop::Error(error) if error.is_of_memory() && setup.several.is_none() => {
                 let failure = too_small(&tuned, &rehearsal, &error);
                 stop_waiting();
@@ -203,8 +205,8 @@ pub fn run(args: &TrainArgs, options: &Options, world: &World) -> Result<(), Fai
     ])
 }
 
-/// Searches for forecasts. The first of all ranks with the same options searches for the others.
-/// Returns the tuned run, and the number of the rank that searched.
+/// Searches for forecasts. The first of all ranks with the same options searches for all of these
+/// ranks. Returns the tuned run, and the number of the rank that searched.
 fn learn<'a>(
     world: &World,
     rehearsal: &Rehearsal<'_, 'a, Blank<'_>>,
@@ -397,7 +399,7 @@ pub fn task(args: &TrainArgs) -> Result<Box<dyn Task>, Failure> {
     }
 }
 
-/// The text as tokens, and the sizes with the number of different tokens.
+/// The text as tokens, and the sizes of the network, among them the number of different tokens.
 fn text(args: &TrainArgs) -> Result<(Text, SizeArgs), Failure> {
     let TrainArgs { model, mut sizes, ref learning, .. } = *args;
     let bytes = learning.data.text(model)?;
@@ -427,7 +429,7 @@ fn steps(args: &TrainArgs, setup: &Setup<'_>) -> usize {
     learning.steps.unwrap_or_else(|| epochs.saturating_mul(an_epoch))
 }
 
-/// Starts the recording, if any.
+/// Starts the recording if `--record` is given.
 fn record(output: &OutputArgs, done: &Done) -> Result<Option<Recording>, Failure> {
     let Some(path) = &output.record else { return Ok(None) };
     let steps = output.record_steps.unwrap_or(usize::MAX);

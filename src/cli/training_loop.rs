@@ -100,7 +100,7 @@ pub struct Training {
     pub waited: Duration,
     /// Whether a step was abandoned halfway.
     is_given_up: bool,
-    /// Whether the run was interrupted, as all ranks agree.
+    /// Whether the run was interrupted. All ranks agree on this value.
     is_interrupted: bool,
 }
 
@@ -270,8 +270,8 @@ fn train(
         // The next step is already issued, so the loop can wait for the previous step.
         if let Some(previous) = under_way.take() {
             let answer = previous.wait();
-            // The step counts as abandoned whatever its answer, because some of its updates may not
-            // have been done.
+            // The step counts as abandoned whatever its results, because some of its updates may
+            // not have been done.
             if interrupt::is_abandoned() {
                 if setup.several.is_some() {
                     return Err(Failure::interrupted("the step was abandoned").into());

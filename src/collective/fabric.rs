@@ -13,7 +13,7 @@ pub trait Fabric: fmt::Debug + Send + Sync + 'static {
     /// Number of ranks.
     fn size(&self) -> usize;
 
-    /// Number of this rank among the ranks on its machine, and how many these are.
+    /// Number of this rank among the ranks on its machine, and the number of ranks on this machine.
     fn local(&self) -> (usize, usize);
 
     /// Sends piece `i` of `send` to rank `i`, and receives piece `i` of `receive` from rank `i`.

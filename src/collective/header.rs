@@ -17,7 +17,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Number in the header.
+    /// Numbers that stand for the kind in a header.
     const fn code(self) -> [u32; 2] {
         match self {
             Self::Sum => [0, 0],
@@ -72,7 +72,7 @@ pub(super) enum Status {
     Ready,
     /// The rank takes part with zeros.
     Empty,
-    /// The rank skips the collective for a failure.
+    /// The rank skips the collective because of a failure.
     Failed,
 }
 
@@ -80,20 +80,23 @@ pub(super) enum Status {
 pub(super) const BYTES: usize = 40;
 
 impl Header {
-    /// Header of a collective of `bytes` bytes on each rank. Its number is given when it begins.
+    /// Header of a collective of `bytes` bytes on each rank. The header gets its number when the
+    /// collective begins.
     pub fn new(name: &str, kind: Kind, dtype: DType, bytes: u64) -> Self {
         let mut hasher = FxHasher::default();
         name.hash(&mut hasher);
         Self { number: 0, kind, dtype, bytes, tensor: hasher.finish() }
     }
 
-    /// Whether another header is of the same collective, whatever the input.
+    /// Whether both headers are of the same collective. The types and bytes of their inputs may
+    /// differ.
     pub fn is_like(&self, other: &Self) -> bool {
         let of = |header: &Self| (header.number, header.kind, header.tensor);
         of(self) == of(other)
     }
 
-    /// Bytes on the wire. Processes of one training run on machines of one byte order.
+    /// Bytes on the wire. Numbers of a header are in little-endian order. Tensors are in the byte
+    /// order of the machines, which all processes of a training share.
     pub fn encode(&self, status: Status) -> [u8; BYTES] {
         let [code, root] = self.kind.code();
         let dtype = DType::ALL.iter().position(|dtype| *dtype == self.dtype).unwrap_or_default();
@@ -111,7 +114,7 @@ impl Header {
         bytes
     }
 
-    /// Reads the bytes of a rank; `None` if they are of another version of the program.
+    /// Reads the bytes of a rank; `None` if another version of the program wrote them.
     pub fn decode(bytes: &[u8]) -> Option<(Self, Status)> {
         let mut words = bytes
             .chunks_exact(8)

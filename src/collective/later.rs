@@ -8,7 +8,7 @@
 //! thread              ── sum g3 ──────── sum g2 ─────────
 //! ```
 //!
-//! The thread runs collectives in the order of their starts, which is the order on all ranks. An op
+//! The thread runs collectives in the order of their starts, which is the same on all ranks. An op
 //! that is a collective itself waits until the thread has nothing left to do.
 
 use super::header::{Header, Kind, Status};
@@ -25,10 +25,10 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-/// Sum over all ranks, or the reason why there is none.
+/// Sum over all ranks, or the reason why the sum is missing.
 type Summed = Result<Vec<f32>, String>;
 
-/// Collective for the thread.
+/// Collective that the thread is to run.
 struct Job {
     header: Header,
     values: Vec<f32>,
@@ -37,7 +37,7 @@ struct Job {
     done: Sender<Summed>,
 }
 
-/// Thread that runs collectives beside other ops. It ends when the queue is dropped.
+/// Thread that runs collectives beside other ops. The thread ends when the queue is dropped.
 pub(super) struct Queue {
     jobs: Sender<Job>,
 }
@@ -66,7 +66,7 @@ fn run(link: &Link, jobs: &Receiver<Job>) {
             link.sum(&mut values, piece).map_err(|error| error.0)?;
             Ok(values)
         });
-        // Nobody waits for the sum if the op that would is gone.
+        // If the op that waits for the sum is gone, the sum is not needed.
         let _ = done.send(summed);
         link.end();
     }
@@ -79,7 +79,7 @@ struct Shared {
     layout: Layout,
     /// Number of values of each rank that are sent at once.
     piece: usize,
-    /// Whether all ranks agree later to use the sums.
+    /// Whether all ranks agree later whether to use the sums.
     is_agreed: bool,
     sum: Mutex<Option<Receiver<Summed>>>,
 }
@@ -91,7 +91,7 @@ pub(super) struct Start(Arc<Shared>);
 pub(super) struct Wait(Arc<Shared>);
 
 impl Start {
-    /// Both ops. The buffer has `room` bytes.
+    /// Makes the two ops. The buffer has `room` bytes.
     pub fn new(
         ranks: &Ranks,
         name: &str,

@@ -11,7 +11,8 @@ use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Bytes of the message by which a rank tells the others of a failure. Longer messages are cut.
+/// Bytes of the message by which a rank tells the other ranks of a failure. Longer messages are
+/// cut.
 const MESSAGE_BYTES: usize = 1024;
 
 /// Bytes of a length on the wire.
@@ -40,7 +41,7 @@ pub(super) struct State {
     next: u64,
     /// Error that ended all communication.
     broken: Option<String>,
-    /// Failure of this rank that no other rank may miss: no collective runs any more.
+    /// Failure of this rank that all ranks must learn of. After this failure, no collective runs.
     failed: Option<String>,
 }
 
@@ -86,7 +87,7 @@ impl Link {
         Duration::from_nanos(self.waited.load(Ordering::Relaxed))
     }
 
-    /// Does `work`, which waits for other ranks, and counts its time.
+    /// Does `work`, which waits for other ranks, and adds its time to the waiting time.
     pub fn waiting<T>(&self, work: impl FnOnce() -> T) -> T {
         let start = Instant::now();
         let done = work();
@@ -94,12 +95,12 @@ impl Link {
         done
     }
 
-    /// Says that a collective was started, which another thread runs.
+    /// Records that another thread has started a collective.
     pub fn start(&self) {
         *lock(&self.under_way) += 1;
     }
 
-    /// Says that a collective that was started has ended.
+    /// Records that a collective of another thread has ended.
     pub fn end(&self) {
         let mut under_way = lock(&self.under_way);
         *under_way -= 1;
@@ -108,7 +109,7 @@ impl Link {
         }
     }
 
-    /// Waits until no collective is under way, so that the order of collectives is that of the ops.
+    /// Waits until no collective is under way, so that collectives run in the order of the ops.
     fn settle(&self) {
         let mut under_way = lock(&self.under_way);
         while *under_way > 0 {
@@ -116,14 +117,14 @@ impl Link {
         }
     }
 
-    /// Makes all later collectives fail on all ranks, because this rank alone has lost something.
+    /// Makes all later collectives fail on all ranks, because this rank alone has lost a value.
     pub fn fail(&self, why: &str) {
         lock(&self.state).failed.get_or_insert_with(|| why.to_owned());
     }
 
     /// See [`Ranks::exchange`](super::Ranks::exchange).
     pub fn exchange(&self, name: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>, FabricError> {
-        // The lengths differ, so the header has none.
+        // The lengths differ between ranks, so the header has no length.
         self.settle();
         let header = Header::new(name, Kind::AllGather, DType::U8, 0);
         let _turn = self.agree(header, Status::Ready, "", None).map_err(FabricError)?;
@@ -135,7 +136,7 @@ impl Link {
         let most = lengths.iter().copied().max().unwrap_or(0);
         let mut found: Vec<Vec<u8>> =
             lengths.iter().map(|&length| Vec::with_capacity(length)).collect();
-        // Pieces of at most the size of the buffer, padded with zeros.
+        // The bytes are sent in pieces of at most the size of the buffer, padded with zeros.
         let piece = most.min(self.buffer).max(1);
         let (mut send, mut receive) = (vec![0; piece], vec![0; piece * self.size()]);
         for start in (0..most).step_by(piece) {
@@ -150,8 +151,8 @@ impl Link {
         Ok(found)
     }
 
-    /// Begins the next collective: compares headers. `any` is set if a rank has a value of its own.
-    /// The collective ends when the returned guard is dropped.
+    /// Begins the next collective by a comparison of headers. `any` is set if a rank has a value of
+    /// its own. The collective ends when the returned guard is dropped.
     ///
     /// # Errors
     /// An error that is the same on all ranks, if the headers differ or a rank has failed.
@@ -165,10 +166,11 @@ impl Link {
         self.agree(header, status, "", any).map_err(DeviceError::new)
     }
 
-    /// Takes part in the next collective as the rank that skips it for the failure `why`.
+    /// Takes part in the next collective as a rank that skips the collective because of the failure
+    /// `why`.
     pub fn skip(&self, header: Header, why: &str) {
-        // The failure is known here already. An error of the connection is told by the next
-        // collective.
+        // The caller knows the failure already. The next collective reports an error of the
+        // connection.
         self.settle();
         drop(self.agree(header, Status::Failed, why, None));
     }

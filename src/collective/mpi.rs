@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 /// the process is the only rank.
 ///
 /// A process that fails must end the job: the other ranks would wait for ever in their next
-/// collective. [`Job::run`] therefore ends all ranks by `MPI_Abort` after an error or a panic. So
-/// does dropping a job without [`Job::finish`].
+/// collective. [`Job::run`] therefore ends all ranks by `MPI_Abort` after an error or a panic.
+/// Dropping a job without [`Job::finish`] also ends all ranks.
 pub struct Job {
     /// `Some` until the job is finished.
     mpi: Option<ferrompi::Mpi>,
@@ -23,7 +23,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// Default of the time that a rank waits for the others in one call.
+    /// Default of the time that a rank waits for the other ranks in one call.
     pub const PATIENCE: Duration = Duration::from_secs(600);
 
     /// Runs the work of a rank, from the start of MPI to its end. If `work` fails or panics, prints
@@ -69,7 +69,7 @@ impl Job {
     }
 
     /// Starts MPI in this process. A call of a collective that takes longer than `patience` ends
-    /// the job: another rank hangs.
+    /// the job, because another rank must hang.
     ///
     /// # Errors
     /// An error if MPI was started before, cannot be started, or permits calls from the main thread only.
@@ -96,7 +96,8 @@ impl Job {
         OverMpi { world, local: self.local, watch }
     }
 
-    /// Waits for all ranks, and ends MPI in this process. To be called after the last collective.
+    /// Waits for all ranks, and ends MPI in this process. Call this method after the last
+    /// collective.
     ///
     /// # Errors
     /// An error if MPI fails; the job is then aborted.
@@ -180,7 +181,7 @@ impl Watch {
         let watch = Arc::new(Self { patience, since: Mutex::default(), begun: Condvar::new() });
         let watching = Arc::clone(&watch);
         let named = thread::Builder::new().name("remat-patience".to_owned());
-        // Without this thread, a rank that hangs is not noticed; all else works.
+        // Without this thread, a rank that hangs is not noticed; everything else works.
         let _ = named.spawn(move || watching.run(&world));
         watch
     }

@@ -1,7 +1,7 @@
-//! Op of collectives.
+//! Op that runs a collective.
 //!
-//! A collective runs once, on the CPU. A rank that skips a collective takes part with its failure
-//! instead.
+//! A collective runs once, on the CPU. A rank that skips a collective still takes part: it sends
+//! its failure.
 
 use super::FabricError;
 use super::header::{Header, Kind, Status};
@@ -23,7 +23,7 @@ fn lost(error: FabricError) -> DeviceError {
     DeviceError::new(error.0)
 }
 
-/// Checks the one input of an op: floats, or any type.
+/// Checks that an op has one input, and that the input has type `f32` if `floats` is set.
 fn only(inputs: &[Layout], floats: bool) -> Result<&Layout, String> {
     match inputs {
         [input] if floats && input.dtype() != DType::F32 => {
@@ -50,10 +50,11 @@ pub(super) struct Collective {
     link: Arc<Link>,
     /// Header, without the layout of the input.
     header: Header,
-    /// Bytes of the buffer of the link that a sum passes through; `None`: through a workspace.
+    /// Bytes of the link's buffer, through which a sum passes; `None` if the sum passes through a
+    /// workspace.
     reserved: Option<usize>,
     status: Status,
-    /// Set by the run: whether a rank has a value of its own.
+    /// Flag that a run of the op sets if some rank has a value of its own.
     any: Option<Arc<AtomicBool>>,
 }
 
@@ -64,15 +65,15 @@ impl Collective {
         Self { link, header, reserved: None, status: Status::Ready, any: None }
     }
 
-    /// Lets a sum pass through the buffer of the link, which has `room` bytes, in place of a
+    /// Lets a sum pass through the buffer of the link, which has `room` bytes, instead of a
     /// workspace.
     pub const fn reserved(mut self, room: usize) -> Self {
         self.reserved = Some(room);
         self
     }
 
-    /// Says that this rank has no value of its own: its tensor is zeros. When the op has run, `any`
-    /// says whether another rank has a value.
+    /// Marks this rank as one without a value of its own: its tensor is zeros. When the op has run,
+    /// `any` says whether another rank has a value.
     pub fn empty(mut self, any: &Arc<AtomicBool>) -> Self {
         (self.status, self.any) = (Status::Empty, Some(Arc::clone(any)));
         self
@@ -147,7 +148,8 @@ impl Collective {
 
 impl fmt::Debug for Collective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Ops with equal texts are equal. The rank is left out, so that recordings of ranks agree.
+        // Ops with equal texts are equal. The text leaves out the rank, so that recordings of all
+        // ranks agree.
         let Header { kind, tensor, .. } = self.header;
         write!(f, "{kind} of {tensor:x} ({:?})", self.status)
     }
@@ -223,7 +225,7 @@ impl CustomOp for Collective {
             Kind::AllGather => most(inputs[0].bytes() as usize, 1) * size,
             Kind::Broadcast { .. } => 0,
         };
-        // The device lends whole elements of four bytes.
+        // The device lends workspaces in whole elements of four bytes.
         bytes.next_multiple_of(FLOAT_BYTES) as u64
     }
 

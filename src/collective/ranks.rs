@@ -16,10 +16,10 @@ use std::time::Duration;
 /// Default size of the buffer through which tensors pass.
 pub(super) const BUFFER_BYTES: usize = 1 << 20;
 
-/// Smallest buffer: pieces of one element for a hundred ranks fit.
+/// Smallest buffer, in which pieces of one element for a hundred ranks fit.
 const LEAST_BUFFER_BYTES: usize = 1 << 10;
 
-/// All ranks of a training, as one of them sees them. Clones are the same rank.
+/// All ranks of a training, as one rank sees them. A clone stands for the same rank.
 ///
 /// The methods make ops, which [`Runtime::update`](crate::Runtime::update) or
 /// [`Tensor::apply`](crate::Tensor::apply) runs. All ranks must run the same collectives in the
@@ -107,24 +107,25 @@ impl Ranks {
         Collective::new(&self.0.link, name, Kind::Broadcast { root: root as u32 }).into()
     }
 
-    /// Op that sums a tensor over all ranks, in place, by way of the buffer of
-    /// [`Ranks::all_reduce_later`] in place of a workspace.
+    /// Op that sums a tensor over all ranks, in place, through the buffer of
+    /// [`Ranks::all_reduce_later`] instead of a workspace.
     pub(crate) fn all_reduce_now(&self, name: &str, room: usize) -> Op {
         Collective::new(&self.0.link, name, Kind::Sum).reserved(room).into()
     }
 
-    /// Op of a rank that has no tensor for a sum: takes part with zeros, which the caller provides.
-    /// When the op has run, `any` says whether another rank has a tensor.
+    /// Op of a rank that has no tensor for a sum: the op takes part with zeros, which the caller
+    /// provides. When the op has run, `any` says whether another rank has a tensor.
     pub(crate) fn all_reduce_nothing(&self, name: &str, room: usize, any: &Arc<AtomicBool>) -> Op {
         Collective::new(&self.0.link, name, Kind::Sum).reserved(room).empty(any).into()
     }
 
-    /// Two ops that sum a tensor over all ranks. The first takes the tensor, and leaves it as it is.
-    /// The second returns the sum. Ops between the two run while the sum is made. The tensor has the
-    /// layout `layout`, and is in the buffer meanwhile; `room` is the size of the buffer in bytes.
+    /// Two ops that sum a tensor over all ranks. The first op takes the tensor, and leaves it
+    /// unchanged. The second op returns the sum. Ops between these two ops run while the sum is
+    /// made. The tensor has the layout `layout`. Until the sum is returned, a copy of the tensor
+    /// counts towards the buffer of `room` bytes.
     ///
-    /// This rank alone has lost the sum if the second op is skipped. `is_agreed` says that all ranks
-    /// agree later whether to use the sums. Otherwise, all later collectives fail.
+    /// If the second op is skipped, this rank alone has lost the sum. With `is_agreed`, all ranks
+    /// agree later whether to use the sums. Without `is_agreed`, all later collectives then fail.
     pub(crate) fn all_reduce_later(
         &self,
         name: &str,
@@ -137,9 +138,10 @@ impl Ranks {
     }
 
     /// Gives the bytes of each rank to all ranks. Programs compare their options by this call, or
-    /// collect results. The lengths may differ. All ranks call with the same `name`.
+    /// collect results. The ranks may give different numbers of bytes. All ranks call with the same
+    /// `name`.
     ///
-    /// The call does not wait for ops that were issued before; call
+    /// The call does not wait for ops that were issued before. Call
     /// [`Runtime::sync`](crate::Runtime::sync) first, or the order of collectives may differ among
     /// the ranks.
     ///

@@ -3,14 +3,14 @@
 use super::fabric::{Fabric, FabricError};
 use super::header::Kind;
 
-/// Number of values of each rank that are sent at once. Half of a buffer of `bytes` bytes is for the
-/// values of all ranks. The other half is for values that wait to be sent.
+/// Number of values of each rank that are sent at once. Half of a buffer of `bytes` bytes is for
+/// the values of all ranks. The other half of the buffer is for values that wait to be sent.
 pub(super) fn piece(bytes: usize, size: usize) -> usize {
     (bytes / 2 / size_of::<f32>() / size).max(1)
 }
 
-/// Floats of workspace of [`all_reduce`], for `len` values of which at most `piece` of each rank
-/// are sent at once.
+/// Number of floats in the workspace of [`all_reduce`] for `len` values, of which at most `piece`
+/// of each rank are sent at once.
 pub(super) fn workspace(len: usize, piece: usize, size: usize) -> usize {
     // Pieces of all ranks, and two rows for the last elements, of which some ranks have none.
     ((len / size).min(piece) + 2) * size
@@ -41,7 +41,7 @@ pub(super) fn all_reduce(
 }
 
 /// Sums values over all ranks. Each rank owns a piece of the values, of the same length on all
-/// ranks: it receives this piece from all ranks, and sends the sum to all ranks.
+/// ranks. A rank receives its piece from all ranks, and sends the sum of the piece to all ranks.
 fn sum_pieces(
     fabric: &dyn Fabric,
     kind: Kind,

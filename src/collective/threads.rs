@@ -42,7 +42,7 @@ struct Shared {
 /// Board on which each rank posts its bytes of the current call.
 struct Board {
     posted: Vec<Option<Arc<[u8]>>>,
-    /// Number of ranks that have taken the bytes of all.
+    /// Number of ranks that have taken the bytes of all ranks.
     taken: usize,
     gone: Vec<bool>,
 }
@@ -73,7 +73,8 @@ impl Threads {
         Ok(all)
     }
 
-    /// Fails if a rank that has posted nothing is gone: it never will.
+    /// Fails if a rank is gone before it has posted its bytes, because the rank will never post
+    /// them.
     fn check(&self, board: &MutexGuard<'_, Board>) -> Result<(), FabricError> {
         let missing =
             board.posted.iter().zip(&board.gone).position(|(at, gone)| at.is_none() && *gone);

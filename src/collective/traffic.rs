@@ -1,7 +1,8 @@
 //! Messages and bytes of a collective, for predictions of its time.
 //!
-//! The counts are those of the calls in `op.rs`: each all-to-all and each all-gather is a message to
-//! each other rank. A broadcast goes along a tree. Before a collective, each rank sends a header.
+//! The counts are those of the calls in `op.rs`: each all-to-all and each all-gather is a message
+//! to each other rank. A broadcast sends its messages along a tree. Before a collective, each rank
+//! sends a header.
 
 use super::header;
 use super::ranks::BUFFER_BYTES;
@@ -9,7 +10,7 @@ use super::ranks::BUFFER_BYTES;
 /// Bytes of a number that is summed.
 const FLOAT_BYTES: u64 = 4;
 
-/// Way of a collective among the ranks, whatever is computed from the values.
+/// Pattern of the messages between ranks, whatever is computed from the values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pattern {
     AllReduce,
@@ -55,7 +56,7 @@ impl Pattern {
         }
     }
 
-    /// Pattern of an op; `None` if the name is not that of a collective.
+    /// Pattern of an op; `None` if the name is not the name of a collective.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|pattern| pattern.name() == name)
     }
@@ -70,7 +71,7 @@ impl Pattern {
         header.and(self.of_values(bytes, ranks, BUFFER_BYTES as u64))
     }
 
-    /// Traffic without the header. A tensor larger than `buffer` bytes goes in several pieces.
+    /// Traffic without the header. A tensor larger than `buffer` bytes is sent in several pieces.
     fn of_values(self, bytes: u64, ranks: u64, buffer: u64) -> Traffic {
         // Elements of each rank that pass through the buffer at once.
         let most = |element: u64| (buffer / ranks / element).max(1);

@@ -9,15 +9,15 @@ use std::sync::Arc;
 /// A list of commands: a step of a training loop, several steps, or a part of a step.
 ///
 /// A program is valid by construction: every tensor that a command names is live. Tensors are
-/// numbered from 0 without gaps, in the order in which they are made. The serialized form is the
-/// list of commands. Deserializing checks the commands.
+/// numbered from 0 without gaps, in the order in which they are made. A program is serialized as
+/// its list of commands, and deserializing checks the commands.
 #[derive(Clone, Debug)]
 pub struct Program<O, H> {
     commands: Vec<Command<O, H>>,
     /// Whether each tensor's number is still in use.
     alive: Vec<bool>,
-    /// Total cost of a recording's commands. Computed once on first use, because each replay needs
-    /// it.
+    /// Total cost of a recording's commands. The cost is computed on first use and then kept,
+    /// because each replay needs it.
     pub(super) cost: OnceLock<f64>,
 }
 
@@ -41,10 +41,10 @@ pub enum ProgramError {
     Number {
         /// Name of the quantity.
         what: &'static str,
-        /// Its value.
+        /// Value of the quantity.
         value: f64,
     },
-    /// A size so large that the sum of two might overflow 64 bits.
+    /// A size above the limit, which keeps sums of sizes below 64 bits.
     #[error("a size of {0} bytes is more than any device has")]
     Size(u64),
     /// An output that refers to a missing input.
@@ -139,7 +139,7 @@ impl<O, H> Program<O, H> {
     ///
     /// # Errors
     /// A [`ProgramError`] if the command names a tensor that is not live, or if its outputs do not
-    /// have the next numbers. The program is then unchanged.
+    /// have the next numbers. After an error, the program is unchanged.
     pub fn push(&mut self, command: Command<O, H>) -> Result<(), ProgramError> {
         self.check(&command)?;
         let mut made = 0;
@@ -161,8 +161,8 @@ impl<O, H> Program<O, H> {
         Ok(tensor)
     }
 
-    /// Adds an op with these outputs. All inputs keep their values. Returns the number of the first
-    /// output; further outputs have the next numbers.
+    /// Adds an op with the given inputs and outputs. All inputs keep their values. Returns the
+    /// number of the first output; further outputs have the next numbers.
     ///
     /// # Errors
     /// Errors of [`Program::push`].

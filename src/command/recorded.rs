@@ -32,8 +32,8 @@ pub struct RecordedOp {
     pub workspace: u64,
     /// Whether the op may run again.
     pub rematerializable: bool,
-    /// Costs of later runs, if they differ from `cost`. A recording contains these costs in its
-    /// [`Entry::Regenerate`](crate::program::Entry::Regenerate)s.
+    /// Costs of the runs after the first, if any differs from `cost`. The file of a recording has
+    /// the costs of later runs in its [`Entry::Regenerate`](crate::program::Entry::Regenerate)s.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub reruns: Option<Box<Reruns>>,
 }
@@ -45,8 +45,8 @@ pub struct RecordedOp {
 pub struct RecordedValue {
     /// Layout of the value.
     pub layout: Layout,
-    /// Cost of the first upload. `None` for a value that existed before the recording began; such a
-    /// value cannot be recomputed.
+    /// Cost of the first upload. `None` for a value that existed before the recording began, and
+    /// that therefore cannot be recomputed.
     pub cost: Option<f64>,
     /// Costs of later uploads, as in [`RecordedOp::reruns`].
     #[cfg_attr(feature = "serde", serde(skip))]
@@ -54,8 +54,7 @@ pub struct RecordedValue {
 }
 
 impl RecordedProgram {
-    /// Number of ops and uploads of the commands at position `begin` and later, without
-    /// recomputation.
+    /// Number of ops and uploads in the commands from position `begin` on, each counted once.
     #[must_use]
     pub(crate) fn ops_from(&self, begin: usize) -> u64 {
         let ops = |command: &RecordedCommand| match command {
@@ -106,8 +105,8 @@ impl RecordedOp {
         Self { rematerializable: false, ..Self::new(ELAPSE, cost) }
     }
 
-    /// Cost of the op's next run. Each call of this method counts as one run. A clone starts with
-    /// no run counted.
+    /// Cost of the op's next run. Each call of this method counts as one run. A clone of the op
+    /// counts its runs from 0.
     #[cfg(feature = "lab")]
     pub(crate) fn next_cost(&self) -> f64 {
         self.reruns.as_ref().map_or(self.cost, |reruns| reruns.next(self.cost))
@@ -127,7 +126,7 @@ impl RecordedValue {
         Self::there(Layout::raw(bytes as usize))
     }
 
-    /// Makes a value of this layout that existed before the recording began.
+    /// Makes a value with the layout `layout` that existed before the recording began.
     pub(crate) const fn there(layout: Layout) -> Self {
         Self { layout, cost: None, reruns: None }
     }

@@ -5,11 +5,11 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Costs of the later runs of an op or upload. Kept only if some differ from the cost of the first
-/// run, as measured costs do.
+/// Costs of the later runs of an op or upload. A recording stores the costs of later runs only if
+/// one of them differs from the cost of the first run, as measured costs do.
 #[derive(Debug)]
 pub struct Reruns {
-    /// Costs of the runs after the first, in order. At least one.
+    /// Costs of the runs after the first, in order. The list is never empty.
     costs: Arc<[f64]>,
     /// Number of runs so far, the first included.
     runs: AtomicUsize,
@@ -34,8 +34,8 @@ impl Reruns {
         self.costs.iter().copied().fold(f64::INFINITY, f64::min)
     }
 
-    /// Cost of the next run, given the cost `first` of the first run. Counts the run. A run after
-    /// the last recorded run costs as much as the last recorded run.
+    /// Cost of the next run, given the cost `first` of the first run. Counts the run. Each run
+    /// after the last recorded run has the cost of the last recorded run.
     pub(crate) fn next(&self, first: f64) -> f64 {
         match self.runs.fetch_add(1, Ordering::Relaxed) {
             0 => first,
@@ -44,14 +44,14 @@ impl Reruns {
     }
 }
 
-/// A clone starts with no run counted.
+/// A clone counts its runs from 0.
 impl Clone for Reruns {
     fn clone(&self) -> Self {
         Self { costs: Arc::clone(&self.costs), runs: AtomicUsize::new(0) }
     }
 }
 
-/// Compares costs only.
+/// Compares only the costs, not the number of runs so far.
 impl PartialEq for Reruns {
     fn eq(&self, other: &Self) -> bool {
         self.costs == other.costs
@@ -98,8 +98,8 @@ impl Regenerations {
             let Some(maker) = makers.partition_point(|made| made.0 <= tensor).checked_sub(1) else {
                 continue;
             };
-            // A run has consecutive entries for the storages that it restored, and the first of
-            // them has its cost. Two reruns of the same op always have an eviction entry between
+            // A run has consecutive entries for the storages that it restored, and the first entry
+            // has the run's cost. Two reruns of the same op always have an eviction entry between
             // them.
             if follows && last == Some(maker) {
                 continue;
@@ -128,8 +128,8 @@ impl Regenerations {
     }
 }
 
-/// First output of each upload, call and replacement, with two positions: that of the command, and
-/// that of the call in the command.
+/// First output of each upload, call and replacement. With each output come the position of the
+/// command, and the position of the call in the command.
 fn makers(program: &RecordedProgram) -> Vec<(TensorId, usize, usize)> {
     let mut makers = Vec::new();
     for (at, command) in program.commands().iter().enumerate() {

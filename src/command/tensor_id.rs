@@ -1,15 +1,17 @@
-//! Numbers of tensors. A runtime assigns them with `new_ids` in `runtime.rs`.
+//! Numbers of tensors. A runtime assigns numbers with `new_ids` in `runtime.rs`.
 
 use smallvec::SmallVec;
 use std::fmt;
 
-/// The number of a tensor in a program. Numbers are counted up and never reused for another tensor.
+/// The number of a tensor in a program. Numbers are counted up, and a number is never reused for
+/// another tensor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(transparent))]
 pub struct TensorId(pub u64);
 
-/// A short list of tensor numbers. Made from a slice or a `Vec` by `into`, or by `collect`.
+/// A short list of tensor numbers. A list is made from a slice or a `Vec` by `into`, or by
+/// `collect`.
 pub type Ids = SmallVec<[TensorId; 3]>;
 
 impl TensorId {

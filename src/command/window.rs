@@ -5,10 +5,10 @@ use super::Command;
 /// Number of later commands that are admitted before the current command runs. An evictor may read
 /// the effects of admitted commands.
 ///
-/// The window covers exactly the next `commands` commands. Deletions between these commands are
-/// included, but do not count. Timing never shortens the window; only two events in the program do.
-/// One is a command or question for which the caller waits. The other is that the host values of
-/// the current and the waiting commands exceed `put_bytes`.
+/// The window covers exactly the next `commands` commands. Deletions between the commands are
+/// included, but do not count. Timing never shortens the window. A command or question for which
+/// the caller waits ends the window early. The window also ends early when the host values of the
+/// current and the waiting commands exceed `put_bytes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Window {
@@ -45,7 +45,8 @@ impl Window {
 /// Properties of a waiting command or question, for [`Ahead`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// Whether this counts as a command: see [`Command::counts`].
+    /// Whether the command or question counts towards the length of the window: see
+    /// [`Command::counts`].
     counts: bool,
     /// Whether the caller may wait for an answer.
     blocks: bool,
@@ -69,7 +70,8 @@ impl Waiting {
 }
 
 /// Counts waiting commands, the current command included, and shows when a window is complete.
-/// Meant for a caller that drives a [`Driver`](crate::program::Driver) and admits commands ahead.
+/// `Ahead` is for callers that drive a [`Driver`](crate::program::Driver) and admit commands in
+/// advance.
 ///
 /// ```
 /// use remat::unstable::program::{Ahead, Command, TensorId, Waiting, Window};

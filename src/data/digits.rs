@@ -6,7 +6,8 @@ use std::io::Read as _;
 
 const FILE: &[u8] = include_bytes!("digits.csv.gz");
 
-/// Index of the first test image. This image and every fifth image after it are test images.
+/// Index of the first test image. The first test image and every fifth image after it are test
+/// images.
 const FIRST_TEST: usize = 1;
 
 pub(super) fn load() -> Dataset {

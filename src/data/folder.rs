@@ -12,16 +12,17 @@ use std::path::{Path, PathBuf};
 /// Limit on the bytes of the pixels of all images, which are held in memory.
 const MOST_BYTES: u64 = 4 << 30;
 
-/// Index within its class of the first test image. This image and every fifth image after it are
-/// test images. Unused if the data has separate folders of training and test images.
+/// Index within its class of the first test image. The first test image and every fifth image after
+/// it are test images. The constant is unused if the data has separate folders of training and test
+/// images.
 const FIRST_TEST: usize = 1;
 
 /// Names of folders of test images.
 const TEST: [&str; 3] = ["test", "val", "validation"];
 
 pub(super) fn load(folder: &Path, size: Option<[usize; 2]>) -> Result<Dataset, DataError> {
-    // Use separate folders of training and test images, if they exist. Otherwise every fifth image
-    // of a class is a test image.
+    // Use separate folders of training and test images, if they exist. Without separate folders,
+    // every fifth image of a class is a test image.
     let whole = folder.join("train");
     let split = TEST.iter().map(|name| folder.join(name)).find(|test| test.is_dir());
     let mut empty = Vec::new();

@@ -79,7 +79,7 @@ impl Ring {
         let mut points = Vec::with_capacity(2 * n);
         for _ in 0..n {
             let [x, y] = self.mean(numbers.below(self.modes));
-            // Box and Muller, 1958.
+            // Method of Box and Muller (1958).
             let [a, b] = [(); 2].map(|()| numbers.unit());
             let distance = f64::from(self.deviation) * (-2.0 * (1.0 - a).ln()).sqrt();
             let angle = std::f64::consts::TAU * b;

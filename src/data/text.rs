@@ -7,8 +7,8 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-/// Limit on the bytes of a text file: some hundred times the King James Bible, and below what a
-/// device without end would fill memory with.
+/// Limit on the bytes of a text file: some hundred times the King James Bible. The limit keeps an
+/// endless device from filling the memory.
 const MOST_BYTES: u64 = 1 << 30;
 
 /// Text of Moby-Dick; `moby_dick.md` gives its source.
@@ -74,7 +74,7 @@ impl Text {
     /// ```
     ///
     /// # Panics
-    /// Never: the text is part of the crate and tested.
+    /// The function never panics: the text is part of the crate and tested.
     #[must_use]
     pub fn moby_dick() -> Self {
         let mut bytes = Vec::new();
@@ -106,7 +106,7 @@ impl Text {
         let io = |error| DataError::Io { path: path.to_owned(), error };
         let wrong = |message| Err(DataError::Format { path: path.to_owned(), message });
         let mut bytes = Vec::new();
-        // Neither a pipe nor a device tells its length in advance.
+        // The length of a pipe or a device is not known in advance.
         File::open(path)
             .and_then(|file| file.take(most + 1).read_to_end(&mut bytes))
             .map_err(io)?;
@@ -271,8 +271,8 @@ impl<'a> Windows<'a> {
     }
 
     /// Like [`Windows::batch`], but shifts each window at random towards the end, by less than its
-    /// length and within the part. Two passes over the part then have different windows. `seed` and
-    /// `draw` determine the shifts; each batch should have its own `draw`.
+    /// length and within the part. The shifts give two passes over the part different windows.
+    /// `seed` and `draw` determine the shifts; each batch should have its own `draw`.
     ///
     /// ```
     /// use remat::data::Text;

@@ -158,7 +158,7 @@ impl Trees {
     /// ```
     ///
     /// # Panics
-    /// As [`Trees::batch`].
+    /// Panics as [`Trees::batch`] does.
     #[must_use]
     pub fn batch_from(&self, first: usize, number: u64, n: usize) -> TreeBatch {
         let mut numbers = numbers(self.seed, number);
@@ -181,7 +181,7 @@ impl Trees {
     /// ```
     ///
     /// # Panics
-    /// As [`Trees::batch`].
+    /// Panics as [`Trees::batch`] does.
     #[must_use]
     pub fn largest(&self, n: usize) -> TreeBatch {
         let mut tree = Tree::of_one();

@@ -13,11 +13,11 @@ use std::collections::VecDeque;
 #[derive(Debug, Default)]
 pub(super) struct Admitted {
     commands: VecDeque<Effects>,
-    /// Roots of the tensors that the waiting commands will make. A root is a storage that exists,
-    /// or that a waiting command will make.
+    /// Root of each tensor that waiting commands will make. A root is a storage, made or not made
+    /// yet.
     roots: FxHashMap<TensorId, Root>,
-    /// Numbers of tensors that end with a waiting command. A handle may be consumed by one command
-    /// and then deleted by another; only the first of these commands ends the handle.
+    /// Numbers of tensors that a waiting command deletes or consumes. A command may delete a handle
+    /// that an earlier command consumed; only the earlier command then ends the handle.
     ended: FxHashSet<TensorId>,
 }
 
@@ -32,19 +32,20 @@ impl Admitted {
 struct Effects {
     /// Whether the command counts as a position in the queue: see [`Command::counts`].
     counts: bool,
-    /// Roots of the tensors that the command reads, and of the tensors that end with the command.
+    /// Roots (storages, made or not made yet) of the tensors that the command reads, deletes or
+    /// consumes.
     touches: SmallVec<[Root; 4]>,
     makes: SmallVec<[(TensorId, Root); 2]>,
     ends: SmallVec<[TensorId; 2]>,
 }
 
 impl Admitted {
-    /// Announces a command that waits to be executed. Evictors can then read the effects of the
-    /// command in [`Graph::future`](crate::graph::Graph::future).
+    /// Announces a command that waits to be executed. After the announcement, evictors can read the
+    /// effects of the command in [`Graph::future`](crate::graph::Graph::future).
     ///
-    /// Admission changes nothing else. Executed commands are matched to admitted commands by order.
-    /// Therefore admitted commands must be executed in the order of admission, and before any
-    /// command that was not admitted.
+    /// Admission only updates `Graph::future`. Admitted commands must be executed in the order of
+    /// admission, and before any command that was not admitted. The driver matches executed
+    /// commands to admitted commands by their order.
     pub fn admit<D: Device>(&mut self, books: &mut Books<D>, command: &Command<D::Op, D::Host>) {
         let counts = command.counts();
         let at = books.engine.future_mut().admit(counts);
@@ -68,10 +69,10 @@ impl Admitted {
         self.commands.push_back(effects);
     }
 
-    /// Assigns a root to each output of a command. A view has the root of its source, and a
-    /// replacement the root of its value. Every other output gets a new root. An update gets a new
-    /// root too: whether the update takes over the storage of its input is known only when the
-    /// update runs.
+    /// Assigns a root (a storage, made or not made yet) to each output of a command. A view has the
+    /// root of its source, and a replacement the root of its value. Every other output gets a new
+    /// root. An update's output gets a new root, because only the run of the update shows whether
+    /// it takes over its input's storage.
     fn note_outputs<D: Device>(
         &mut self,
         books: &mut Books<D>,

@@ -1,14 +1,14 @@
-//! Limits on the effort of simulations. The simulations search for the best way to run steps.
+//! Limits on the effort of simulated runs that search for the best way to run steps.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Number of ops that may run on simulated devices, first runs and reruns alike. Searches and
-/// rehearsals spend these ops, before a program begins and while it runs.
+/// Number of ops, first runs and reruns alike, that searches and rehearsals may run on simulated
+/// devices. The ops are spent before a program begins and while the program runs.
 ///
 /// An allowance is given as turns of a step without recomputation
-/// ([`Turn::ops`](super::Turn::ops)). Therefore the results of a search do not depend on the speed
-/// of the machine. A search in a small memory budget takes no longer than a search in a large
-/// budget.
+/// ([`Turn::ops`](super::Turn::ops)). Because ops are counted and not time, the results of a search
+/// do not depend on the speed of the machine. A search in a small memory budget takes no longer
+/// than a search in a large budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allowance {
     left: u64,
@@ -66,9 +66,9 @@ impl Allowance {
         self.spent = self.spent.saturating_add(part.spent);
     }
 
-    /// Returns a predicate for [`Engine::interrupt_when`], called before each rerun. If true, the
-    /// regeneration is given up. The predicate is true once reruns have used all ops that are left
-    /// except the `first_runs` ops reserved for first runs.
+    /// Returns a predicate for [`Engine::interrupt_when`], called before each rerun. When the
+    /// predicate is true, the regeneration is given up. The predicate is true once reruns have used
+    /// all remaining ops, except `first_runs` ops reserved for first runs.
     ///
     /// [`Engine::interrupt_when`]: crate::engine::Engine::interrupt_when
     pub fn interrupt(self, first_runs: u64) -> impl Fn() -> bool + Send + 'static {

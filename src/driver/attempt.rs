@@ -1,5 +1,6 @@
-//! The stage that writes down commands while memory may not suffice. From the written commands (the
-//! *text*), a search can find a larger budget that an out-of-memory error names.
+//! The stage that stores a copy of each command while memory may not suffice. With the stored
+//! commands (the *text*), a search can find a larger budget that suffices, for the out-of-memory
+//! error to name.
 //!
 //! ```text
 //! begin    a quarter of the budget is in use: live values are written down, with their paths
@@ -8,8 +9,8 @@
 //! explain  for an out-of-memory error, the text is simulated with other budgets
 //! ```
 //!
-//! The stage writes down the first steps of a program, and the steps after an out-of-memory error.
-//! If these steps fit in memory, later steps are assumed to fit too, and are not written down.
+//! The stage stores only the first steps of a program, and the steps after an out-of-memory error.
+//! If the first steps fit in memory, later steps are assumed to fit too.
 
 use super::books::Books;
 use super::transcript::Transcript;
@@ -28,14 +29,16 @@ use rustc_hash::FxHashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-/// Number of steps that are written down. Optimizers make their state in the first step; the second
-/// step begins with that state.
+/// Number of steps whose commands are stored. One step is not enough: optimizers make their state
+/// in the first step, so only the second step begins with that state.
 const STEPS: u32 = 2;
 
-/// Limit on the number of commands of a text. If a text becomes longer, writing stops.
+/// Limit on the number of stored commands of a step. Beyond the limit, the stage stops storing
+/// commands.
 const MOST_COMMANDS: usize = 1 << 16;
 
-/// Divisor of the budget: writing begins when more than `budget / IN_USE` bytes are in use.
+/// Divisor of the budget: the stage begins to store commands when more than `budget / IN_USE` bytes
+/// are in use.
 const IN_USE: u64 = 4;
 
 /// The commands of a step that ran out of memory, as a program: all commands issued until the error
@@ -43,15 +46,15 @@ const IN_USE: u64 = 4;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Attempt {
-    /// Commands that make all values that were live when writing began, followed by the commands
+    /// Commands that make all values that were live when storing began, followed by the commands
     /// issued since. Costs are in units of the engine's cost model.
     pub program: RecordedProgram,
-    /// Number of leading commands that make the values that were live when writing began.
+    /// Number of leading commands that make the values that were live when storing began.
     pub begin: usize,
     /// The budget that was too small, in bytes.
     pub budget: u64,
-    /// Bytes of budget that the failed op needed, given the state of memory at its failure:
-    /// [`OutOfMemory::op_needed`].
+    /// Budget in bytes that the failed op would have needed, given the state of memory at its
+    /// failure: [`OutOfMemory::op_needed`].
     pub needed: u64,
     /// The eviction policy.
     pub policy: PolicyKind,
@@ -69,22 +72,22 @@ pub type Rehearse = fn(&Attempt) -> Option<u64>;
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
     rehearse: Option<Rehearse>,
-    /// Number of steps yet to be written down, the current one included.
+    /// Number of steps whose commands are still to be stored, the current step included.
     steps: u32,
-    /// The text of the current step, once writing has begun.
+    /// The text (stored commands) of the current step; `None` before its first stored command.
     written: Option<Box<Written>>,
-    /// The last explained out-of-memory error, with the budget found. Kept because several reads
-    /// may fail with the same error.
+    /// The last explained out-of-memory error, with the budget found. The pair is kept because
+    /// several reads may fail with the same error.
     explained: Option<(FailureKey, Option<PassingBudget>)>,
 }
 
-/// The text of a step up to the current command.
+/// The text (stored commands) of a step, up to the current command.
 #[derive(Debug)]
 struct Written {
     transcript: Transcript,
-    /// Number of leading commands that make the values that were live when writing began.
+    /// Number of leading commands that make the values that were live when storing began.
     begin: usize,
-    /// The current command. The command is appended once its run has been measured.
+    /// The current command, which is appended to the text once its run has been measured.
     at_hand: Option<RecordedCommand>,
 }
 
@@ -95,7 +98,7 @@ impl Attempts {
             Self { rehearse, steps: if rehearse.is_some() { STEPS } else { 0 }, ..Self::default() };
     }
 
-    /// Writes down the next command, if the current step is written down.
+    /// Stores the next command, if the commands of the current step are stored.
     #[inline(always)]
     pub fn before<D: Device>(&mut self, books: &mut Books<D>, command: &Command<D::Op, D::Host>) {
         if self.steps > 0 {
@@ -116,7 +119,8 @@ impl Attempts {
             return self.give_up();
         }
         written.at_hand = match command {
-            // The tensor was already lost when writing began, so the text does not have it.
+            // The tensor was already lost when storing began, so the stored commands do not make
+            // the tensor.
             Command::Del(tensor) | Command::Label { tensor, .. } if !transcript.knows(*tensor) => {
                 None
             }
@@ -124,8 +128,8 @@ impl Attempts {
         };
     }
 
-    /// Begins a text with the live values, if enough memory is in use. Returns whether a text was
-    /// begun.
+    /// Begins a text (stored commands) with commands that make the live values, if enough memory is
+    /// in use. Returns whether a text was begun.
     fn begin<D: Device>(&mut self, books: &Books<D>) -> bool {
         let engine = &books.engine;
         if engine.used_bytes() <= engine.budget() / IN_USE {
@@ -142,15 +146,15 @@ impl Attempts {
         true
     }
 
-    /// Stops writing: the text is too long.
+    /// Drops the text and stores no further commands, because the text is too long.
     fn give_up(&mut self) {
         (self.written, self.steps) = (None, 0);
     }
 
-    /// Drops the written commands of a step that succeeded. Called at each mark.
+    /// Drops the stored commands of a step that succeeded. Called at each mark.
     pub fn step_is_over<D: Device>(&mut self, books: &Books<D>) {
-        // While a failure is unreported the text is kept: the failure may be an out-of-memory of
-        // this step.
+        // Keep the stored commands while a failure is unreported: it may be an out-of-memory error
+        // of the current step.
         if self.steps > 0 && books.engine.last_failure().is_none() {
             self.written = None;
             self.steps -= 1;
@@ -181,7 +185,8 @@ impl Attempts {
         Error::OutOfMemory(failure.map(with))
     }
 
-    /// Takes the text and returns it as an attempt, whose last command is the failed command.
+    /// Takes the text (stored commands) and returns it as an attempt, whose last command is the
+    /// failed command.
     fn take<D: Device>(&mut self, books: &Books<D>, failure: &OutOfMemory) -> Option<Attempt> {
         let mut written = self.written.take()?;
         written.settle(&books.engine);
@@ -205,7 +210,7 @@ impl Attempts {
 
 impl Written {
     /// Appends the current command with the measurements of its run. The workspace of an op that
-    /// ran out of memory is estimated from the bytes wanted that the error states.
+    /// ran out of memory is estimated from the request size that the error states.
     fn settle<D: Device>(&mut self, engine: &Engine<D>) {
         let Some(mut command) = self.at_hand.take() else { return };
         let run = engine.last_run();
@@ -214,8 +219,8 @@ impl Written {
             Command::Put { host, .. } => *host = written(host.layout, run),
             Command::Apply(call) if did_run => call.op = call.op.clone().after(run),
             Command::Apply(call) => {
-                // The bytes wanted may include the outputs; only the bytes in excess of the outputs
-                // count as workspace.
+                // The request may include the outputs, so only bytes in excess of the outputs count
+                // as workspace.
                 let wanted = engine.last_failure().and_then(|failure| match failure {
                     Error::OutOfMemory(failure) if *failure.op == *call.op.name => {
                         Some(failure.wanted)
@@ -233,11 +238,11 @@ impl Written {
     }
 }
 
-/// A transcript that makes all values that are live between two commands. These are the leaves and
-/// the outputs of compute paths, in the order in which the paths were made.
+/// A transcript that makes all values that are live between two commands. The made values are the
+/// leaves and the outputs of compute paths, in the order in which the paths were made.
 ///
-/// The transcript deletes an unheld storage after the last path that reads it, as the program may
-/// have done.
+/// The transcript deletes an unheld storage after the last path that reads the storage. The running
+/// program may have deleted the storage there too.
 fn live_values<D: Device>(books: &Books<D>) -> Transcript {
     let mut transcript = Transcript::default();
     let mut roots: FxHashMap<StorageKey, TensorId> = FxHashMap::default();
@@ -293,8 +298,8 @@ fn add_path<D: Device>(
             transcript.add(Command::Put { tensor: made, host, leaf: false });
         }
         Work::Op(op) => {
-            // A lost input has no tensor in the program. The number of the output replaces the
-            // input, so the program refuses the command.
+            // A lost input has no tensor in the program. The output's number stands in for the
+            // input, so that the program refuses the command.
             let input = |storage| roots.get(storage).copied().unwrap_or(made);
             let inputs: Vec<_> = of.inputs.iter().map(|edge| input(&edge.storage)).collect();
             let outputs = Outputs::Fresh(body.outputs().into());
@@ -309,8 +314,8 @@ fn add_path<D: Device>(
     }
 }
 
-/// The recorded form of a command before its run. Measurements are estimated, since ops do not run
-/// after a failure.
+/// The recorded form of a command before its run. Costs and sizes are predictions, because the
+/// command may not run after a failure.
 fn as_meant<D: Device>(books: &mut Books<D>, command: &Command<D::Op, D::Host>) -> RecordedCommand {
     let Books { engine, tensors, .. } = books;
     if let Command::Put { tensor, host, leaf } = command {

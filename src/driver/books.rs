@@ -1,5 +1,6 @@
 //! Execution of commands on the engine, with the driver's own tables. The tables map tensor numbers
-//! to the engine's tensors, and to values of a known step. The recording is kept beside the tables.
+//! to the engine's tensors, and to values of a known step. The file also has the recording of the
+//! executed commands.
 
 mod foresee;
 mod record;
@@ -23,14 +24,14 @@ pub(super) struct Books<D: Device> {
     /// The engine's key of each tensor, by tensor number.
     pub tensors: Numbers,
     pub recording: Option<Recording>,
-    /// The turn that is being written down for a learner.
+    /// The turn whose commands are being copied for a learner.
     pub writing: Option<Box<Writing>>,
-    /// The panic of the recorder, kept until the recording is finished.
+    /// The panic of the recorder as an error, to be returned when the recording is finished.
     pub recording_lost: Option<Error>,
     /// Cost of the current command, in units of the cost model. The cost of recomputing the
     /// command's inputs is not included.
     pub last_cost: f64,
-    /// The error of the current command. The recognizer takes the error, because predictions assume
+    /// The error of the current command. The recognizer takes the error: its predictions assume
     /// that commands succeed.
     pub failed: Option<Error>,
 }
@@ -113,7 +114,8 @@ impl<D: Device> Books<D> {
                 self.record(|| Command::Confirm);
             }
             Command::Get(tensor) => {
-                // Read and wait: no caller would take the value of a promised read.
+                // Wait for the read here, because no caller would take the value of a promised
+                // read.
                 let read = self.about(tensor, Command::Get(tensor), Engine::get);
                 self.report(read);
             }
@@ -300,7 +302,7 @@ impl<D: Device> Books<D> {
     }
 
     /// Collects the engine's keys of an op's inputs. Consumed inputs leave the table. If an update
-    /// does not consume its target, an alias takes the place of the target.
+    /// does not consume its target, the update gets an alias of the target instead.
     #[inline]
     fn give(
         &mut self,
@@ -324,8 +326,8 @@ impl<D: Device> Books<D> {
         Ok(keys)
     }
 
-    /// Undoes the preparation of an op that was not issued: the new number of each update target
-    /// names the old value.
+    /// Undoes the preparation of an op that was not issued: each new number of an update target
+    /// names the target's old value.
     fn take_back(&mut self, keys: &[TensorKey], outputs: &Outputs, made: TensorId, why: &Error) {
         let targets = outputs.targets().min(keys.len());
         self.engine.keep_old(&keys[..targets], why);
@@ -338,7 +340,8 @@ impl<D: Device> Books<D> {
         self.failed = Some(error.clone());
     }
 
-    /// Keeps the error of a result in the engine, for a command that returns nothing.
+    /// Keeps the error of a result in the engine as a failure. For commands whose caller gets no
+    /// result.
     pub fn report<T>(&mut self, result: Result<T, Error>) {
         if let Err(error) = result {
             self.engine.fail(error);

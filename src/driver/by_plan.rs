@@ -17,20 +17,22 @@
 //!
 //! When a plan is left, the engine executes the commands of the turn again, but only updates its
 //! tables. Each block gets the address that it had in the plan. The recognizer of steps receives
-//! the turns that ran by plan. Afterwards the state is as if there had been no plan.
+//! the turns that ran by plan. After a plan is left, the engine's state is as if there had been no
+//! plan.
 //!
-//! A turn that repeats leaves the tables of the engine unchanged, so turns by plan do not write to
-//! these tables. A turn may replace a value that was made before the turn, such as the running
-//! statistics of a batch norm. At the end of the turn, the new value is then copied over the old
-//! value, and takes over the old value's slot in the table of live tensors (`boundary.rs`).
+//! A turn that repeats leaves the tables of the engine unchanged. Therefore a turn by plan does not
+//! write to the tables. A turn may replace a value that was made before the turn, such as the
+//! running statistics of a batch norm. At the end of a turn by plan, a replacing value is copied
+//! over the old value. The replacing value takes over the old value's slot in the table of live
+//! tensors (`boundary.rs`).
 //!
 //! Turns of several kinds (training, evaluation) have plans side by side. All plans use one block,
 //! which is as large as the largest plan needs.
 //!
 //! A turn that fits in memory if blocks are placed without gaps is planned without evictions, even
-//! if storages were evicted when the turn was written down. Any other turn is planned as it ran,
-//! with the same evictions and recomputation. Moves of blocks are repeated too, unless the planners
-//! find addresses that need no moves.
+//! if the captured turn evicted storages. Any other turn is planned as it ran, with the same
+//! evictions and recomputation. A plan with evictions repeats the moves of blocks too, unless the
+//! planners find addresses that need no moves.
 //!
 //! Only marked steps are planned, and only if all values at the boundaries of the step are leaves.
 
@@ -82,13 +84,13 @@ type TurnCommand = Command<Expected, Layout>;
 /// The plan of a turn.
 #[derive(Debug)]
 struct StepPlan {
-    /// For each command, the number of actions up to its end.
+    /// Number of actions of the plan up to the end of each command.
     ends: Vec<usize>,
     actions: Vec<Action>,
-    /// Live tensors at the start of the turn, and again at its end.
+    /// Live tensors at the start of the turn, which equal the live tensors at its end.
     boundary: Boundary,
-    /// For each storage made before the turn, the slot of a tensor that uses the storage. The order
-    /// is that of the storages' numbers in the plan.
+    /// Slot of a tensor that uses the storage, for each storage made before the turn. The order is
+    /// that of the storages' numbers in the plan.
     before: Vec<u32>,
     /// Offset in bytes of each block within the plan's block, in the order of allocation. `None`
     /// for a block that no action uses.
@@ -100,24 +102,24 @@ struct StepPlan {
     /// Length in bytes of the address range of the turn's blocks when the turn ran without a plan.
     /// Storages made before the turn are left out.
     unplanned_bytes: u64,
-    /// Copies at the end of the turn: the block, and the number of the older storage that the block
-    /// replaces.
+    /// Copies at the end of the turn. Each entry has the block to copy, and the number of the older
+    /// storage that the block's value replaces.
     returns: Vec<(u32, u32)>,
-    /// Tensors that take over a slot at the end of the turn. For each: the tensor's index among the
-    /// tensors made in the turn, and the slot.
+    /// Tensors that take over a slot at the end of the turn. Each entry has the tensor's index
+    /// among the tensors made in the turn, and the slot.
     heirs: Vec<(u32, u32)>,
-    /// For each first run of a path, its command and the index of the call in the command.
+    /// Command index of each first run of a path, and index of the call in the command.
     firsts: Vec<(u32, u32)>,
     /// Whether the turn has no evictions and no recomputation.
     is_plentiful: bool,
-    /// Whether each storage stayed resident when it lost its last handle, in the order of these
-    /// losses. Storages without an entry were freed.
+    /// Whether each storage that lost its last handle stayed resident, in the order in which
+    /// storages lost their last handle. A storage without an entry was freed.
     unheld_stays: Vec<bool>,
     took: Totals,
     /// Maps each action whose outputs are evicted or made again to its index among the first runs.
-    /// Empty unless recomputed values are verified.
+    /// The map is empty unless recomputed values are verified.
     verified: FxHashMap<usize, u32>,
-    /// Places of all operands, for the last address of the plan's block.
+    /// Places of all operands, valid for the address at which the plan's block was last allocated.
     laid: Option<Laid>,
 }
 
@@ -128,7 +130,8 @@ struct Replay<D: Device> {
     bytes: u64,
     /// Live tensors between turns.
     boundary: Boundary,
-    /// Serial number of this entry: how often plans were entered before.
+    /// Serial number of the present period of turns by plan: how often the driver entered plans
+    /// before.
     entry: u64,
     /// Kind of the current turn.
     kind: usize,
@@ -136,16 +139,18 @@ struct Replay<D: Device> {
     taken: Vec<Command<D::Op, D::Host>>,
     /// Number of step marks in `taken`.
     marks: u64,
-    /// Number of whole turns that ran by plan since this entry.
+    /// Number of whole turns that ran by plan since the driver entered plans.
     turns: usize,
 }
 
-/// Places of a plan's operands, for one address of the block.
+/// Places of a plan's operands, for one address of the plan's block.
 #[derive(Debug)]
 struct Laid {
-    /// Serial number of the last entry for which these places were valid.
+    /// Serial number ([`Replay::entry`]) of the last period of turns by plan in which the places
+    /// were valid.
     entry: u64,
-    /// First byte of the block, and of each storage made before the turn.
+    /// First byte of the plan's block. `before` has the first byte of each storage made before the
+    /// turn.
     start: u64,
     before: Vec<u64>,
     /// Places of all operands, action by action.
@@ -156,7 +161,8 @@ struct Laid {
     returns: Vec<(u64, u64, u64)>,
 }
 
-/// Places of one action: a range of `Laid::places`, the number of inputs, and the workspace.
+/// Places of the operands of one action: a range of `Laid::places`, the number of inputs, and the
+/// workspace.
 #[derive(Debug)]
 struct Placed {
     operands: Range<usize>,
@@ -175,14 +181,16 @@ pub(super) struct Planning<D: Device> {
     is_marked: bool,
     /// Measures the time of the current turn.
     stopwatch: Stopwatch,
-    /// The rest after plans failed repeatedly, in which turns are not compared.
+    /// Rest after plans failed repeatedly: a number of turns that are not compared with earlier
+    /// turns.
     rest: Rest<4, 256>,
     /// Number of consecutive turns of unknown kind.
     strange: u32,
     /// Hashes of turns. After too many unknown turns and a rest, turns are hashed instead of
     /// compared.
     glance: Option<Glance>,
-    /// Boundary and totals at the start of the tape, while the current turn is written down.
+    /// Live tensors and counters at the start of the current turn; `None` unless the turn is
+    /// captured on a tape.
     taping: Option<(Boundary, Totals)>,
     replay: Option<Replay<D>>,
     /// Number of times that plans were entered.
@@ -191,12 +199,12 @@ pub(super) struct Planning<D: Device> {
     help: Help,
 }
 
-/// Time recently saved by plans, minus the time that plans cost. The unit is about a third of the
-/// time of a command without a plan.
+/// Time recently saved by plans, minus the time that plans cost. One unit is about a third of the
+/// time that a command takes without a plan.
 #[derive(Debug, Default)]
 struct Balance(i64);
 
-/// The other parts of a driver that plans use.
+/// Parts of a driver, beside its plans, that plans use.
 pub(super) struct Beside<'a, D: Device> {
     pub books: &'a mut Books<D>,
     pub recognition: &'a mut Recognition,
@@ -230,7 +238,8 @@ impl<D: Device> Planning<D> {
         self.stopwatch.void();
     }
 
-    /// Stops comparing turns for a number of turns that doubles each time.
+    /// Begins a rest, in which turns are not compared; each rest has twice as many turns as the
+    /// last.
     fn give_up(&mut self) {
         (self.strange, self.balance) = (0, Balance::default());
         self.numbers.restart();
@@ -238,7 +247,7 @@ impl<D: Device> Planning<D> {
     }
 
     /// Returns whether turns are still hashed instead of compared. Hashing ends when a hash
-    /// repeats. Called at the end of a turn after a rest.
+    /// repeats. The method is called at the end of each turn after a rest.
     fn only_glances(&mut self) -> bool {
         let Some(glance) = &mut self.glance else { return false };
         match glance.turn_ends() {
@@ -253,8 +262,8 @@ impl<D: Device> Planning<D> {
         true
     }
 
-    /// Notes that a kind could not be planned. If no kind can be planned, turns are not compared
-    /// for a while.
+    /// Notes that a kind could not be planned. If no kind can be planned, a rest begins in which
+    /// turns are not compared.
     fn refuse(&mut self, kind: usize) {
         self.kinds.get_mut(kind).refuse();
         self.give_up_if_all_are_refused();
@@ -268,24 +277,24 @@ impl<D: Device> Planning<D> {
 }
 
 impl Balance {
-    /// Upper bound of the balance. Because of the bound, the balance soon becomes negative when plans
+    /// Upper bound of the balance. With the bound, the balance soon becomes negative when plans
     /// stop saving time.
     const MOST: i64 = 1 << 16;
 
-    /// Number of bytes that a device is assumed to move in a unit of time.
+    /// Number of bytes that a device is assumed to move in one unit of [`Balance`].
     const MOVED: u64 = 1 << 10;
 
-    /// Credits a turn of `commands` commands that ran by plan.
+    /// Adds the time that a turn of `commands` commands saved by running by plan.
     fn ran(&mut self, commands: usize) {
         self.0 = (self.0 + 2 * commands as i64).min(Self::MOST);
     }
 
-    /// Debits a plan that was left after `commands` commands.
+    /// Subtracts the time that leaving a plan after `commands` commands cost.
     fn left(&mut self, commands: usize) {
         self.0 -= commands as i64;
     }
 
-    /// Debits moves of `bytes` bytes, which freed memory for the plan's block.
+    /// Subtracts the time for moving `bytes` bytes, which made room for the plan's block.
     fn moved(&mut self, bytes: u64) {
         self.0 -= (bytes / Self::MOVED) as i64;
     }

@@ -3,7 +3,8 @@
 //!
 //! Measured costs change with the load of the machine, and memory may have holes that the
 //! simulation lacks. If turns recompute much more than was forecast, some turns run without the
-//! forecast. Afterwards, turns run with or without the forecast, whichever recomputed less.
+//! forecast, as a trial. After the trial, turns run with or without the forecast, whichever
+//! recomputed less.
 
 /// Limit on a turn's recomputation as a share of its work: `MOST.0` times the expected share, plus
 /// `MOST.1`.
@@ -17,11 +18,11 @@ const TURNS: u32 = 2;
 #[derive(Debug, Default)]
 pub(super) struct Drift {
     /// Expected share of recomputation in turns with the forecast. `None` stands for the share of
-    /// the simulated turns. After a trial without the forecast that was no better, the expected
-    /// share is the share before the trial.
+    /// the simulated turns. If a trial without the forecast recomputed no less, the expected share
+    /// becomes the share that turns had before the trial.
     expected: Option<f64>,
-    /// Share recomputed with the forecast before the current trial. `None` while turns run with the
-    /// forecast.
+    /// Share recomputed with the forecast, before the current trial without it. `None` while turns
+    /// run with the forecast.
     tried: Option<f64>,
     /// Number of turns counted towards the next decision.
     turns: u32,
@@ -92,8 +93,8 @@ mod tests {
     fn a_forecast_is_kept_while_it_recomputes_less() {
         // Turns without the forecast are better.
         assert_eq!(told(&[0.1, 0.3, 0.3, 0.4, 0.2]), [Same, Same, Changed, Same, Dropped]);
-        // Turns with the forecast are better. Afterwards the expected share is that of these turns,
-        // until turns recompute more than expected.
+        // Turns with the forecast are better. After the trial, the expected share is the share of
+        // the turns with the forecast, until turns recompute more than expected.
         let turns = [0.2, 0.2, 0.3, 0.25, 0.2, 0.2, 0.4, 0.4];
         assert_eq!(told(&turns), [Same, Changed, Same, Changed, Same, Same, Same, Changed]);
     }

@@ -9,7 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 /// Tensors to [commit](crate::command::Command::Commit) at the end of a first step.
 ///
 /// Has one tensor of each held storage whose history leads back to a leaf that no handle holds.
-/// Empty if the budget is too small to hold all these storages as leaves.
+/// Empty if the budget is too small to hold all storages to commit as leaves.
 pub(super) fn to_commit<D: Device>(books: &mut Books<D>) -> Vec<TensorId> {
     let graph = books.engine.graph();
     let mut known = FxHashMap::default();
@@ -41,8 +41,8 @@ fn keeps_leaf<D: Device>(
     let unheld = |storage: StorageKey| {
         graph.sources(storage).filter(|&source| graph.storage(source).handles == 0)
     };
-    // An explicit stack replaces recursion, because histories may be deep. Sources are visited
-    // first.
+    // An explicit stack replaces recursion, because histories may be deep. The sources of a storage
+    // are visited before the storage.
     let mut stack = vec![(storage, false)];
     while let Some((at, is_done)) = stack.pop() {
         if is_done {

@@ -9,20 +9,21 @@ use crate::step::KnownSteps;
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Knowledge {
-    /// Known steps. If `None`, steps are recognized from the first eviction on.
+    /// Steps that are known before the program begins. With known steps, the driver recognizes
+    /// steps from the first command on; with `None`, from the first eviction on.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub steps: Option<KnownSteps>,
     /// Forecasts: the best way found to run each step.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub forecasts: Vec<Forecast>,
-    /// Whether the search for forecasts is done. A policy that searches then tries only the
-    /// portfolio, for steps without a forecast.
+    /// Whether the search for forecasts is complete. After a complete search, a policy that
+    /// searches tries only the portfolio, and only for steps without a forecast.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "std::ops::Not::not"))]
     pub searched: bool,
 }
 
 impl Knowledge {
-    /// Effort to learn more, for a policy with the effort `learn`.
+    /// Effort to spend on further learning, for a policy whose setting is `learn`.
     pub(crate) const fn learn(&self, learn: Learn) -> Learn {
         match learn {
             Learn::Search { .. } if self.searched => Learn::Portfolio,

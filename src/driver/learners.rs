@@ -1,4 +1,4 @@
-//! Factories of [`Learner`]s, for drivers whose user set no learner.
+//! Factories that make a [`Learner`] for a driver whose user set none.
 
 use super::{Driver, Knowledge, Learner, Plan, Rehearse};
 use crate::device::Device;
@@ -8,7 +8,8 @@ use crate::evict::Learn;
 /// learner is available.
 pub(crate) type NewLearner = fn(Learn, u64) -> Option<Box<dyn Learner>>;
 
-/// A factory of learners with its seed. The learners themselves are in `lab`, a higher layer.
+/// A factory of learners with its seed. The factory is a function pointer, because learners are in
+/// `lab`, a module above the driver.
 #[derive(Debug)]
 pub(crate) struct Learners {
     pub new: NewLearner,
@@ -16,7 +17,7 @@ pub(crate) struct Learners {
 }
 
 impl Learners {
-    /// Gives the driver a learner with this effort.
+    /// Gives the driver a learner with the effort `learn`.
     pub fn set<D: Device>(&self, driver: &mut Driver<D>, learn: Learn) {
         driver.learn_by((self.new)(learn, self.seed));
     }

@@ -1,14 +1,14 @@
 //! Learns the best way to run the steps of a loop, while the loop runs.
 //!
-//! Steps are learned if they are recognized ([`Driver::know`](super::Driver::know)) and
-//! `turn_begins` finds a learner that accepts them. After one turn of a loop ran as predicted, the
-//! next turn is [written down](Turn) and given to a [`Learner`]. The learner runs that turn many
-//! times on a simulated engine. The forecasts that the learner finds are used from the following
-//! turn on.
+//! A step is learned if it is recognized ([`Driver::know`](super::Driver::know)) and a learner
+//! accepts the step (`turn_begins`). After one turn of a loop ran as predicted, the next turn is
+//! [copied](Turn) and given to a [`Learner`]. The learner runs the copied turn many times on a
+//! simulated engine. The driver uses the learner's forecasts from the turn after the copied turn
+//! on.
 //!
-//! The effort of the learner is counted in [simulated ops](super::Allowance), and its forecasts are
-//! used at fixed turns. Therefore a program has the same evictions in every run, on fast and slow
-//! machines.
+//! The effort of the learner is counted in [simulated ops](super::Allowance), not in time, and the
+//! driver takes forecasts at fixed turns. Since no time is measured, a program has the same
+//! evictions in every run, on fast and slow machines.
 
 use super::drift::{Drift, Next};
 use super::recognize::Recognizing;
@@ -30,7 +30,7 @@ const TURNS: (u64, u64) = (16, 2);
 /// of each command.
 const MOST_COMMANDS: usize = 1 << 17;
 
-/// Limit on tries to write down a turn of a step. A try fails if the turn leaves the predicted
+/// Limit on tries to copy a turn of a step. A try fails if the turn departs from the predicted
 /// step.
 const MOST_TRIES: u32 = 16;
 
@@ -38,7 +38,7 @@ const MOST_TRIES: u32 = 16;
 /// no forecast.
 pub trait Learner: Send + fmt::Debug {
     /// Whether the learner wants turns of a step in a budget of `_budget` bytes. If false, no turn
-    /// of the step is written down.
+    /// of the step is copied.
     fn wants(&self, _step: &StepFuture, _budget: u64) -> bool {
         true
     }
@@ -46,15 +46,15 @@ pub trait Learner: Send + fmt::Debug {
     /// Takes a turn and begins to search for the best way to run it.
     fn begin(&mut self, turn: Turn);
 
-    /// Announces a later call of [`forecast`](Self::forecast) for this step ([`StepFuture::key`])
-    /// and budget, with `_ops` simulated ops.
+    /// Announces a later call of [`forecast`](Self::forecast) with equal arguments: a step
+    /// ([`StepFuture::key`]), a budget, and a number of simulated ops.
     ///
-    /// The learner should simulate `_ops` ops before that call, and no more, because searching
-    /// slows down the running steps. See [`Allowance`](super::Allowance).
+    /// The learner should simulate `_ops` ops before `forecast` is called, and no more, because
+    /// searching slows down the running steps. See [`Allowance`](super::Allowance).
     fn prepare(&mut self, _step: u64, _budget: u64, _ops: u64) {}
 
     /// The best forecast for a step in a budget, among the simulated runs within the first `_ops`
-    /// simulated ops. Waits until these ops are simulated or the search ends. `None` if no
+    /// simulated ops. Waits until `_ops` ops are simulated or the search ends. `None` if no
     /// simulated run was completed.
     fn forecast(&mut self, _step: u64, _budget: u64, _ops: u64) -> Option<Forecast> {
         None
@@ -80,14 +80,15 @@ pub(super) struct Learning {
     given: usize,
     /// Knowledge of steps, by step key and budget in bytes.
     kinds: FxHashMap<(u64, u64), StepKind>,
-    /// Whether the search for forecasts was done before the run, for the recording.
+    /// Whether the search for forecasts was completed before the run. The flag is stored for the
+    /// recording.
     pub searched: bool,
 }
 
 #[derive(Debug, Default)]
 struct StepKind {
     state: State,
-    /// Whether a turn of the step came in this run of the program.
+    /// Whether a turn of the step came in the current run of the program.
     came: bool,
     forecast: Option<Arc<Forecast>>,
     /// Comparison of turns with the forecast.
@@ -96,7 +97,7 @@ struct StepKind {
 
 #[derive(Debug)]
 enum State {
-    /// No turn was written down yet. The number counts the tries so far.
+    /// No turn was copied yet. The field counts the tries so far.
     New(u32),
     /// A turn was given to the learner. The fields are the number of turns since then, and the
     /// number of ops of a turn.
@@ -126,7 +127,7 @@ impl StepKind {
     }
 
     /// Drops a forecast that turned out wrong, because real costs or holes in memory differ from
-    /// those of the simulation. The step is then learned anew.
+    /// those of the simulation. After the drop, the step is learned anew.
     fn drop_forecast(&mut self) {
         self.set_forecast(None);
         self.state = State::New(0);
@@ -147,7 +148,7 @@ impl Learning {
     /// Sets the learner that gets the turns of loops from now on.
     pub fn learn_by(&mut self, learner: Option<Box<dyn Learner>>) {
         self.learner = learner;
-        // The new learner does not have the turns that were given to the old learner.
+        // Reset the count, because the new learner has none of the turns that the old learner got.
         self.given = 0;
         for kind in self.kinds.values_mut() {
             if let State::Given(..) = kind.state {
@@ -156,19 +157,20 @@ impl Learning {
         }
     }
 
-    /// Adds a forecast that an earlier run found. The forecast is used whenever its step is
-    /// recognized in its budget. A forecast of a step that never comes is unused and harmless.
+    /// Adds a forecast that an earlier run found. The driver uses the forecast whenever it
+    /// recognizes the forecast's step and the budget is the forecast's budget. A forecast of a step
+    /// that never comes does no harm.
     pub fn remember(&mut self, forecast: Forecast) {
         let key = (forecast.step, forecast.budget);
         let kind = self.kinds.entry(key).insert_entry(StepKind::default()).into_mut();
         kind.set_forecast(Some(forecast));
     }
 
-    /// Forecasts found so far for all steps that came in this run, sorted by step and budget.
+    /// Forecasts found so far for all steps that came in the current run, sorted by step and
+    /// budget.
     ///
-    /// If `turns` is given, first waits for the search of each kind. The wait is over when the
-    /// search ends, or when it has simulated as many ops as `turns` turns have without
-    /// recomputation.
+    /// If `turns` is given, first waits for the search of each kind of step. The wait ends when the
+    /// search ends, or has simulated as many ops as `turns` turns have without recomputation.
     pub fn forecasts(&mut self, turns: Option<u64>) -> Vec<Forecast> {
         let Learning { learner, kinds, .. } = self;
         let mut all: Vec<Forecast> = Vec::new();
@@ -222,8 +224,8 @@ impl Learning {
 impl<D: Device> Recognizing<'_, D> {
     /// Begins a turn of a known loop with the current command, and ends the previous turn.
     ///
-    /// Gives a turn that was written down to the learner. Then begins to write down a turn of a new
-    /// kind, or takes a forecast from the learner.
+    /// Gives a copied turn, if there is one, to the learner. After that, begins to copy a turn of a
+    /// new kind, or takes a forecast from the learner.
     pub fn turn_begins(&mut self) {
         let budget = self.books.engine.budget();
         if let Some(turn) =
@@ -295,8 +297,8 @@ impl<D: Device> Recognizing<'_, D> {
         let kind = self.learning.kind((step, budget));
         let excess = |forecast: &Forecast| forecast.excess.unwrap_or(f64::INFINITY);
         if let Some(found) = found
-            // Keep a better forecast of an earlier run of the program, whose search may have had
-            // more effort.
+            // Take the found forecast only if it is better than that of an earlier run, whose
+            // search may have had more effort.
             && kind.forecast.as_deref().is_none_or(|now| excess(&found) < excess(now))
         {
             kind.set_forecast(Some(found));

@@ -1,5 +1,5 @@
 //! The table from tensor numbers to the engine's keys. The sender of commands assigns the numbers.
-//! A runtime does so with `new_ids`, in `runtime.rs`.
+//! A runtime assigns numbers with `new_ids`, in `runtime.rs`.
 
 use crate::command::TensorId;
 use crate::graph::TensorKey;
@@ -7,8 +7,8 @@ use rustc_hash::FxHashMap;
 use slotmap::Key as _;
 use std::collections::VecDeque;
 
-/// Maps numbers to keys. Numbers count up and most tensors are deleted soon. Therefore the keys of
-/// recent numbers are in a vector (the *row*) that is indexed without hashing.
+/// Maps numbers to keys. The keys of recent numbers are in a vector (the *row*), which is indexed
+/// without hashing. A vector suffices because numbers count up, and most tensors are deleted soon.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     /// Number of the first entry of the row.
@@ -25,14 +25,15 @@ pub(super) struct Numbers {
 
 /// Numbers that were inserted or removed since the last call of `take_changes`, in order.
 ///
-/// Numbers that were both inserted and removed are regularly purged from the log. Therefore the log
-/// is never much longer than the number of tensors now plus the number of tensors at the last such
-/// call.
+/// A number that was inserted and then removed is regularly deleted from the log. The deletions
+/// keep the log's length close to the present number of tensors plus their number at the last call
+/// of `take_changes`.
 #[derive(Debug, Default)]
 struct Changes {
     /// Changed numbers, with `true` for an insertion and `false` for a removal.
     all: Vec<(TensorId, bool)>,
-    /// Length above which the log is purged.
+    /// Length of `all` above which numbers that were inserted and removed again are deleted from
+    /// it.
     most: usize,
 }
 
@@ -67,7 +68,7 @@ impl Numbers {
         }
     }
 
-    /// Sets the key of a number. Returns its previous key.
+    /// Sets the key of a number. Returns the previous key of the number.
     #[inline(always)]
     fn put(&mut self, tensor: TensorId, key: TensorKey) -> Option<TensorKey> {
         let Some(at) = tensor.0.checked_sub(self.first) else {
@@ -174,7 +175,7 @@ impl Numbers {
         }
     }
 
-    /// Purges numbers from the log that were inserted and removed again since the last
+    /// Removes numbers from the log that were inserted and removed again since the last
     /// [`take_changes`](Self::take_changes).
     #[cold]
     fn note_less(&mut self) {
@@ -239,7 +240,8 @@ mod tests {
             let mut next = seed * 1_000_000;
             for step in 0..60_000 {
                 match draw.below(10) {
-                    // Sometimes skip a few or many numbers, as if other senders had taken them.
+                    // Sometimes skip a few or many numbers, as if other senders had taken the
+                    // skipped numbers.
                     0 if draw.below(50) == 0 => next += draw.below(20_000) as u64,
                     0..=4 => {
                         let tensor = TensorId(next);

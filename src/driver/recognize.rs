@@ -20,7 +20,7 @@ use slotmap::SecondaryMap;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// The recognizer, if steps are recognized, and the learning of forecasts.
+/// State of the stage: the recognizer, if steps are recognized, and the learning of forecasts.
 #[derive(Debug, Default)]
 pub(super) struct Recognition {
     recognizer: Option<Box<Recognizer>>,
@@ -34,10 +34,11 @@ pub(super) struct Recognition {
 #[derive(Debug, Default)]
 pub(super) struct Recognizer {
     steps: Steps,
-    /// Role of each storage in a step.
+    /// Role of each storage in a step: the command, and the output of that command, that made the
+    /// storage.
     roles: SecondaryMap<StorageKey, Role>,
-    /// For each role index, the storage made last in that role. If several storages have had a
-    /// role, later commands are expected to read the last of these storages.
+    /// Storage made last in each role, by role index. Predictions assume that later commands read
+    /// this storage of the role, not an earlier one.
     players: Vec<Option<StorageKey>>,
     /// The predicted step that was given to the evictor.
     pub known: Option<Known>,
@@ -51,11 +52,12 @@ pub(super) struct Recognizer {
     pub going: Option<Going>,
     /// Decides whether the evictor gets predictions.
     pub trust: Trust,
-    /// Whether to give the evictor the prediction again at the next command.
+    /// Whether to give the evictor the predicted step at the next command, after turns in which it
+    /// got no predictions.
     tells: bool,
 }
 
-/// A running command, matched to a node of the recognizer.
+/// A command that is being executed, matched to a node of the recognizer.
 #[derive(Debug)]
 pub(super) struct Recognized {
     node: NodeId,
@@ -64,7 +66,7 @@ pub(super) struct Recognized {
 }
 
 impl Recognizer {
-    /// Gives a role to a new storage. Returns the storage's previous role.
+    /// Gives a storage its role in the step. Returns the storage's previous role.
     fn cast(&mut self, storage: StorageKey, role: Role) -> Option<Role> {
         let index = role.index();
         if self.players.len() <= index {
@@ -79,8 +81,8 @@ impl Recognizer {
         self.roles.insert(storage, role).filter(|before| *before != role)
     }
 
-    /// Changes roles all at once. A storage with the first role of a pair gets the second role of
-    /// the pair, or no role.
+    /// Changes several roles at the same time. In each pair, storages with the first role get the
+    /// second role, or no role if it is `None`.
     fn recast(&mut self, roles: Vec<(Role, Option<Role>)>) {
         let player = |(before, now): (Role, Option<Role>)| {
             let storage = (*self.players.get(before.index())?)?;
@@ -94,13 +96,13 @@ impl Recognizer {
     }
 
     /// The value of the known step that a storage holds, if the command at `position` is next.
-    /// `None` if the step has no such value.
+    /// `None` if the step has no value for the storage.
     pub fn value_of(&self, storage: StorageKey, position: usize) -> Option<u32> {
         let role = *self.roles.get(storage)?;
         Some(self.known.as_ref()?.value(role, position))
     }
 
-    /// All storages with a role, and the role of each.
+    /// All storages that have a role, each with its role.
     fn playing(&self) -> impl Iterator<Item = (StorageKey, Role)> {
         let players = self.players.iter().flatten();
         players.filter_map(|&storage| Some((storage, *self.roles.get(storage)?)))
@@ -111,8 +113,8 @@ impl Recognizer {
         self.steps.last_turn()
     }
 
-    /// Notes turns that ran by plan, whose single commands did not reach the recognizer. The
-    /// evictor gets the prediction again at the next command.
+    /// Notes turns that ran by plan, because their commands did not reach the recognizer. At the
+    /// next command, the evictor gets the prediction again.
     pub fn hear_again<'a>(&mut self, turns: impl Iterator<Item = &'a [NodeId]>) {
         turns.for_each(|turn| self.steps.came_again(turn));
         let renamed = self.steps.take_renamed();
@@ -214,8 +216,8 @@ impl Recognition {
     }
 
     /// Handles a failure of the current command. A wrong prediction may have caused an
-    /// out-of-memory or a failed regeneration. After such a failure, the evictor gets no
-    /// predictions for a while.
+    /// out-of-memory error or a failed regeneration. After either failure, the evictor gets no
+    /// predictions for a number of turns.
     #[cold]
     pub fn failed<D: Device>(&mut self, books: &mut Books<D>) {
         let is_memory = match books.failed.take() {
@@ -243,7 +245,7 @@ pub(super) struct Recognizing<'a, D: Device> {
 
 impl<D: Device> Recognizing<'_, D> {
     /// Handles a lack of memory: drops the forecast in use. If no forecast is in use, the evictor
-    /// gets no predictions for a while.
+    /// gets no predictions for a number of turns.
     fn ran_out_of_memory(&mut self) {
         match &self.recognizer.known {
             Some(known) if self.has_forecast() => {
@@ -324,8 +326,8 @@ impl<D: Device> Recognizing<'_, D> {
         }
     }
 
-    /// Ends a turn. The evictor gets predictions in the next turn only if turns with predictions
-    /// recompute less than turns without.
+    /// Ends a turn. In the next turn, the evictor gets predictions only if [`Trust`] finds that
+    /// predictions reduce recomputation.
     fn compare_turn(&mut self) {
         let was_told = self.is_told();
         let compared = !self.has_forecast();
@@ -368,13 +370,13 @@ impl<D: Device> Recognizing<'_, D> {
     }
 
     /// Moves to the start of the loop, either from the end of the known step or from the commands
-    /// before the loop. Values made in the last turn then count as made before the step. Returns
-    /// the position of the current command.
+    /// before the loop. From then on, values made in the last turn count as made before the step.
+    /// Returns the position of the current command.
     fn turn_around(&mut self, at: usize) -> usize {
         let at = match self.recognizer.steps.is_loop() {
             true => at,
-            // Either the program enters the loop only now, or its next turn differs from the last
-            // turn. Make a new prediction along the links between the recognizer's nodes.
+            // Make a new prediction along the links between the recognizer's nodes: the program
+            // enters the loop only now, or its next turn differs from the last turn.
             false => {
                 self.recognizer.known = self.recognizer.steps.look_along();
                 self.recognizer.foresight = None;
@@ -389,7 +391,7 @@ impl<D: Device> Recognizing<'_, D> {
                 }
                 self.turn_begins();
             }
-            // The commands written down so far are not a whole turn.
+            // The commands copied so far are not a whole turn, so drop them.
             _ => (self.books.writing, self.recognizer.going) = (None, None),
         }
         self.foresee_from(at);
@@ -409,7 +411,7 @@ impl<D: Device> Recognizing<'_, D> {
         let told = self.books.engine.foresee(Some(Arc::clone(foresight)));
         self.recognizer.foresight = made;
         self.books.report(told);
-        // Iterate over roles, not storages: the program bounds the number of roles, while a table
+        // Iterate over roles, not storages. The number of roles is bounded by the program. A table
         // of storages is as long as the highest storage index ever used.
         for (storage, _) in self.recognizer.playing() {
             if self.books.engine.graph().contains(storage)

@@ -22,7 +22,7 @@ pub(super) struct Recording {
 }
 
 impl Recording {
-    /// Starts listening to the engine. The recording continues until `finish` is called.
+    /// Starts listening to the engine. The listening ends with `finish`.
     pub fn new<D: Device>(recorder: Box<dyn Recorder>, engine: &mut Engine<D>) -> Self {
         let (to, told) = crate::sync::channel::unbounded();
         engine.listen(Box::new(Ear { to, run_cost: 0.0 }));
@@ -40,8 +40,8 @@ impl Recording {
             let new = self.record_told();
             self.recorder.record(entry);
             let mut number = |tensor| {
-                // A view or an update gives a second number to a storage. The storage keeps its
-                // first number here.
+                // A view or an update gives a second number to a storage. The table keeps the first
+                // number of each storage.
                 if let Some(key) = storage_of(tensor).filter(|&key| !self.numbers.contains_key(key))
                 {
                     self.numbers.insert(key, tensor);
@@ -54,8 +54,8 @@ impl Recording {
         })
     }
 
-    /// Records the received events of storages that have a number. Returns the other events, which
-    /// concern outputs of the current command.
+    /// Records the received events of storages that have a number. Returns the events of storages
+    /// without a number, which are outputs of the current command.
     fn record_told(&mut self) -> Vec<Told> {
         let mut new = Vec::new();
         while let Ok(told) = self.told.try_recv() {

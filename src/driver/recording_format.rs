@@ -31,8 +31,8 @@ pub enum Entry {
         /// Eviction threshold in bytes; `None` if no threshold is set.
         #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
         eviction_threshold: Option<u64>,
-        /// Name of the eviction policy, as in [`Setting::Policy`]. Also `None` in recordings of
-        /// versions before 5.
+        /// Name of the eviction policy, as in [`Setting::Policy`]. `policy` is also `None` in
+        /// recordings of versions before 5.
         #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
         policy: Option<String>,
         /// Number of waiting commands that the evictor could read.
@@ -46,11 +46,11 @@ pub enum Entry {
     Did {
         /// The command, with its measured cost.
         command: RecordedCommand,
-        /// Bytes in use.
+        /// Bytes in use after the entry.
         #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
         used: Option<u64>,
-        /// Highest number of bytes in use until now, workspaces included. Given only at the end of
-        /// a step.
+        /// Highest number of bytes in use until now, workspaces included. `None` for an entry other
+        /// than the end of a step.
         #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
         peak: Option<u64>,
     },
@@ -59,11 +59,11 @@ pub enum Entry {
         /// The setting with its new value.
         #[cfg_attr(feature = "serde", serde(flatten))]
         setting: Setting,
-        /// Whether the change failed. The setting is then unchanged, but storages may have been
-        /// evicted or restored.
+        /// Whether the change failed. A failed change leaves the setting unchanged, but storages
+        /// may have been evicted or restored.
         #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "std::ops::Not::not"))]
         failed: bool,
-        /// Bytes in use.
+        /// Bytes in use after the entry.
         used: u64,
     },
     /// An eviction of a storage.
@@ -74,7 +74,7 @@ pub enum Entry {
         bytes: u64,
         /// Reason of the eviction.
         cause: Cause,
-        /// Bytes in use.
+        /// Bytes in use after the entry.
         used: u64,
     },
     /// A storage that was restored.
@@ -86,10 +86,10 @@ pub enum Entry {
         /// Cost of the run that restored the storage. If one run restored several storages, the
         /// entry of the first storage has the cost, and the other entries have 0.
         cost: f64,
-        /// Bytes in use.
+        /// Bytes in use after the entry.
         used: u64,
     },
-    /// The last entry, added by [`Recorder::finish`]. A recording without this entry was cut off.
+    /// The last entry, added by [`Recorder::finish`]. A recording without an `End` was cut off.
     End,
 }
 

@@ -1,11 +1,11 @@
-//! The back-off of all stages: an action that failed is not tried for a number of turns. The number
-//! doubles with each failure.
+//! Back-off, used by all stages: after a failure, an action is not tried for a number of turns,
+//! which doubles with each failure.
 
-/// A number of turns in which an action is not tried: `FIRST` turns after the first failure, and at
-/// most `MOST` turns.
+/// Number of turns in which an action is not tried: `FIRST` turns after the first failure, twice as
+/// many after each further failure, and at most `MOST`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rest<const FIRST: u32, const MOST: u32> {
-    /// Number of turns left in this rest.
+    /// Number of turns left in the current rest.
     left: u32,
     /// Length of the next rest in turns. If the value is less than `FIRST`, the next rest has
     /// `FIRST` turns.
@@ -13,7 +13,7 @@ pub(super) struct Rest<const FIRST: u32, const MOST: u32> {
 }
 
 impl<const FIRST: u32, const MOST: u32> Rest<FIRST, MOST> {
-    /// Number of turns left in this rest.
+    /// Number of turns left in the current rest.
     pub const fn left(&self) -> u32 {
         self.left
     }

@@ -51,11 +51,12 @@ impl Change {
     }
 }
 
-/// The name by which a replay finds the same policy; `None` if the policy has no such name.
+/// The name of a policy, from which a replay can make the policy again; `None` if the policy has no
+/// name.
 pub(super) fn name_of(evictor: &dyn Evictor) -> Option<String> {
     let kind = evictor.kind()?;
     let name = kind.to_string();
-    // A policy with a `NaN` parameter is not equal to itself, so the comparison is false for such a
-    // policy.
+    // The comparison is false for a policy with a `NaN` parameter, because `NaN` is not equal to
+    // itself.
     (name.parse() == Ok(kind.canonical())).then_some(name)
 }

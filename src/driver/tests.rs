@@ -59,7 +59,7 @@ impl Recorder for Lines {
 }
 
 /// Regression test: a handle was made for the engine to consume, and stayed after the engine
-/// refused the update. The same refusal was reported again and again.
+/// refused the update. The engine's refusal was then reported again and again.
 #[test]
 fn an_update_that_the_engine_refuses_leaves_no_handle() {
     let costs = CostModelKind::Flops.build();

@@ -1,31 +1,33 @@
 //! Comparison of turns in which the evictor gets predictions with turns in which it does not.
 //!
 //! A turn is *foreseen* if the evictor got predictions of its commands, and *guessed* if the
-//! evictor got none or few. The first turns of each kind are guessed. Later turns are compared with
-//! them. If foreseen turns recompute more than guessed turns, a number of turns is guessed again.
-//! The number of these turns doubles each time.
+//! evictor got predictions of none or few commands. The first turns of each kind run without
+//! predictions, for the comparison. If turns with predictions then recompute more than turns
+//! without, a rest begins: a number of turns without predictions. Each further rest takes twice as
+//! many turns.
 //!
-//! All costs are in units of the cost model. Therefore runs are reproducible.
+//! All costs are in units of the cost model, not in measured time, so that runs are reproducible.
 
 use super::rest::Rest;
 use remat_rng::mix;
 
-/// Limit on [`Trust::lost`], the recomputation that foreseen turns have in excess of guessed turns.
-/// The unit is the work of a turn.
+/// Limit on [`Trust::lost`]: how much more turns with predictions recomputed than turns without, as
+/// a multiple of the work of a turn.
 const MOST_LOST: f64 = 0.1;
-/// Limit on the recomputation that a single turn has in excess of guessed turns, as a share of its
-/// work. If a turn exceeds this limit, the evictor gets no more predictions in the turn.
+/// Limit on how much more a single turn recomputes than turns without predictions, as a share of
+/// the turn's work. Beyond the limit, the evictor gets no more predictions in the turn.
 const MOST_AT_ONCE: f64 = 0.5;
-/// Recomputation of a turn, in multiples of its work, that starts a trial of guessed turns if no
-/// guessed turn is known.
+/// Recomputation of a turn, in multiples of its work, that starts a trial of turns without
+/// predictions, if none is known for comparison.
 const MOST_UNCOMPARED: f64 = 4.0;
-/// Number of turns that are guessed after foreseen turns were worse for the first time.
+/// Number of turns in the first rest, which run without predictions after turns with predictions
+/// recomputed more.
 const REST: u32 = 8;
-/// Number of turns that are guessed in a trial.
+/// Number of turns of a trial, which run without predictions.
 const TRIAL: u32 = 2;
 /// Limit on remembered kinds of turns.
 const KINDS: usize = 16;
-/// Percentage of foreseen commands below which a turn counts as guessed.
+/// Percentage of predicted commands below which a turn counts as a turn without predictions.
 const FEW: u64 = 10;
 
 /// Totals of a run so far, in units of the cost model.
@@ -35,21 +37,22 @@ pub(super) struct Costs {
     pub work: f64,
     /// Cost of reruns.
     pub again: f64,
-    /// Number of steps that ran by plan, whose commands did not reach the recognizer.
+    /// Number of steps that ran by plan. The recognizer does not receive the commands of steps by
+    /// plan.
     pub planned: u64,
     /// Budget in bytes. Recomputation in different budgets is not comparable.
     pub budget: u64,
 }
 
-/// Recomputation of guessed and foreseen turns of one kind.
+/// Recomputation of turns of one kind, with and without predictions.
 #[derive(Clone, Copy, Debug)]
 struct Compared {
     /// Hash of the turn's commands, and the number of commands.
     tokens: u64,
     commands: u64,
-    /// Recomputation of the last guessed turn, as a share of its work.
+    /// Recomputation of the last turn without predictions, as a share of the turn's work.
     guessed: f64,
-    /// Recomputation of the last foreseen turn, as a share of its work.
+    /// Recomputation of the last turn with predictions, as a share of the turn's work.
     foreseen: Option<f64>,
 }
 
@@ -58,28 +61,28 @@ struct Compared {
 pub(super) struct Trust {
     /// Kinds of turns, the latest last.
     kinds: Vec<Compared>,
-    /// The current turn: totals at its start, hash and number of its commands, and the number of
-    /// foreseen commands. `began` is `None` before the first turn.
+    /// Totals at the start of the current turn; `None` before the first turn. The next fields have
+    /// the hash of the turn's commands, their number, and the number of predicted commands.
     began: Option<Costs>,
     tokens: u64,
     commands: u64,
     foreseen: u64,
     has_failed: bool,
-    /// Whether the last guessed turn ran out of memory. If true, turns without predictions are
-    /// expected to fail too.
+    /// Whether the last turn without predictions ran out of memory. If true, further turns without
+    /// predictions are expected to fail too.
     guess_fails: bool,
-    /// Number of commands of the guessed turn that ran out of memory.
+    /// Number of commands of the turn without predictions that ran out of memory.
     too_many: u64,
-    /// Whether the current turn is guessed and the previous turn foreseen, or the reverse. Such a
-    /// turn counts less, because it begins with the storages that a turn of the other sort left
-    /// resident.
+    /// Whether the current turn is the first after the evictor started or stopped getting
+    /// predictions. Such a turn counts less, because it begins with storages that the previous turn
+    /// left resident.
     is_first: bool,
     /// Work of the previous turn.
     work: f64,
-    /// Accumulated excess recomputation of foreseen turns over guessed turns, at least 0; see
-    /// [`MOST_LOST`].
+    /// How much more turns with predictions recomputed than turns without, added up, at least 0;
+    /// see [`MOST_LOST`].
     lost: f64,
-    /// The rest after foreseen turns were worse, in which turns are guessed.
+    /// Rest after turns with predictions recomputed more: a number of turns without predictions.
     rest: Rest<REST, { 1 << 16 }>,
 }
 
@@ -89,7 +92,7 @@ impl Trust {
         self.rest.is_over()
     }
 
-    /// Notes a command, and whether it was foreseen.
+    /// Notes a command, and whether it was predicted.
     pub fn hear(&mut self, token: u64, foreseen: bool) {
         self.tokens = mix(self.tokens, token);
         self.commands += 1;
@@ -108,8 +111,8 @@ impl Trust {
         {
             return false;
         }
-        // Leave out kinds with far fewer commands: an evaluation, for example, says nothing about a
-        // turn of training.
+        // Leave out kinds with far fewer commands: an evaluation, for example, cannot be compared
+        // with a training step.
         let may_be = |kind: &&Compared| kind.commands + kind.commands / 8 >= self.commands;
         let guessed = self.kinds.iter().filter(may_be).map(|kind| kind.guessed);
         let Some(most) = guessed.reduce(f64::max) else { return false };
@@ -119,31 +122,30 @@ impl Trust {
 
     /// Notes that a command failed for lack of memory, or exceeded a recompute limit.
     pub fn failed(&mut self) {
-        // The totals of this turn can no longer be compared. Later failures in the turn are
-        // consequences of this failure.
+        // The totals of the turn can no longer be compared. Only the first failure in a turn
+        // counts, because later failures are its consequences.
         self.began = None;
         if std::mem::replace(&mut self.has_failed, true) {
             return;
         }
         self.guess_fails = !self.rest.is_over() || self.is_guessed();
         if self.guess_fails {
-            // Guessed turns fail for lack of memory too, so a rest would not help.
+            // Turns without predictions fail for lack of memory too, so a rest would not help.
             self.rest.end_with_this_turn();
         } else {
-            // The rest after a failure is `REST` turns long, even if foreseen turns were worse
-            // several times before.
+            // The rest after a failure is `REST` turns long, even if earlier rests were longer.
             self.rest.forget();
             self.withdraw();
         }
     }
 
-    /// Whether fewer than `FEW` percent of the current turn's commands were foreseen.
+    /// Whether fewer than `FEW` percent of the current turn's commands were predicted.
     const fn is_guessed(&self) -> bool {
         100 * self.foreseen < FEW * self.commands
     }
 
-    /// Ends the current turn. `compared` is false for a turn that ran by a forecast: `Drift`
-    /// compares such turns.
+    /// Ends the current turn. `compared` is false for a turn that ran by a forecast, because
+    /// `Drift` compares turns by forecast.
     pub fn turn_is_over(&mut self, now: Costs, compared: bool) {
         let tokens = std::mem::take(&mut self.tokens);
         let (commands, was_guessed) = (self.commands, self.is_guessed());
@@ -187,7 +189,8 @@ impl Trust {
         let guessed = known.filter(|_| is_first).map_or(share, |kind| kind.guessed);
         self.kinds.push(Compared { tokens, commands, guessed, foreseen });
         if !is_first && foreseen.is_some_and(|foreseen| share > foreseen + MOST_LOST) {
-            // Guessed turns do not recompute less than foreseen turns, so end the rest.
+            // Turns without predictions do not recompute less than turns with predictions, so end
+            // the rest.
             self.rest.end_with_this_turn();
         }
     }
@@ -211,7 +214,7 @@ impl Trust {
         }
     }
 
-    /// Stops predictions to the evictor for a number of turns.
+    /// Begins a rest, in which the evictor gets no predictions.
     pub fn withdraw(&mut self) {
         self.rest.begin_within_a_turn();
         (self.lost, self.is_first) = (0.0, true);
@@ -222,8 +225,9 @@ impl Trust {
 mod tests {
     use super::*;
 
-    /// Runs turns with given recomputation, foreseen or guessed. Returns how many turns were
-    /// foreseen, and the recomputation in excess of the better choice.
+    /// Simulates turns whose recomputation with and without predictions is given. Returns how many
+    /// turns had predictions, and how much more was recomputed than with the better choice in each
+    /// turn.
     fn run(
         turns: usize,
         foreseen: impl Fn(usize) -> f64,
@@ -233,7 +237,7 @@ mod tests {
         let (mut times, mut lost) = (0, 0.0);
         trust.turn_is_over(costs, true);
         for turn in 0..turns {
-            // The kind is known from the third turn on.
+            // Predictions are possible only from the third turn on, when the kind of turn is known.
             let goes_by = turn > 1 && trust.is_given();
             let again = if goes_by { foreseen(turn) } else { guessed(turn) };
             for command in 0..10 {
@@ -255,7 +259,8 @@ mod tests {
         }
     }
 
-    /// Comparisons cost little over a long run, even if foreseen turns recompute much more.
+    /// Over a long run, comparing turns with and without predictions costs little, even if turns
+    /// with predictions recompute much more.
     #[test]
     fn foresight_that_recomputes_more_rests_twice_as_long_each_time() {
         for more in [0.02, 0.1, 0.3, 1.0, 3.0] {
@@ -273,7 +278,7 @@ mod tests {
         assert!(lost < 8.0, "{lost}");
     }
 
-    /// While turns are guessed, it is noticed that guessed turns begin to recompute more.
+    /// A rest without predictions ends once turns without predictions recompute more.
     #[test]
     fn guessing_ends_once_it_is_no_longer_better() {
         let guessed = |turn| if turn < 2 { 0.1 } else { 9.0 };
@@ -316,8 +321,8 @@ mod tests {
         assert!(trust.is_given(), "guessed, it failed, too");
     }
 
-    /// Regression test: a step ran for twenty turns and then ran out of memory, because guessed
-    /// turns were expected to recompute less.
+    /// Regression test: a step ran for twenty turns and then ran out of memory, because turns
+    /// without predictions were expected to recompute less.
     #[test]
     fn guessing_that_failed_is_not_expected_to_recompute_less() {
         for guess_fits in [true, false] {

@@ -1,4 +1,4 @@
-//! A turn of a loop, written down while it runs, so that a simulated engine can run it again.
+//! A turn of a loop, copied while it runs, so that a simulated engine can run the turn again.
 
 use super::books::Books;
 use super::transcript::Transcript;
@@ -16,8 +16,8 @@ use std::sync::Arc;
 /// plan a step of a running program.
 #[derive(Clone, Debug)]
 pub struct Turn {
-    /// Puts of the values made before the turn, followed by the commands of the turn. The values of
-    /// these puts cannot be recomputed.
+    /// Puts of the values made before the turn, followed by the commands of the turn. A value from
+    /// before the turn is a constant, which cannot be recomputed.
     pub program: Arc<RecordedProgram>,
     /// Number of puts at the beginning of the program; the turn's own commands follow.
     pub begin: usize,
@@ -50,7 +50,7 @@ impl Turn {
     }
 }
 
-/// A turn that is being written down.
+/// A turn whose commands are being copied.
 #[derive(Debug)]
 pub(super) struct Writing {
     transcript: Transcript,
@@ -60,8 +60,8 @@ pub(super) struct Writing {
 }
 
 impl Writing {
-    /// Begins to write down the turn that the next command begins. `value` maps a storage to its
-    /// value in the step.
+    /// Begins to copy the turn that the next command begins. `value` maps a storage to its value in
+    /// the step.
     pub fn begin<D: Device>(
         books: &Books<D>,
         step: &Arc<StepFuture>,
@@ -95,7 +95,7 @@ impl Writing {
         self.transcript.push(command);
     }
 
-    /// Ends the turn. Returns `None` if the turn could not be written down.
+    /// Ends the turn. Returns `None` if the turn could not be copied.
     pub fn finish<D: Device>(self, engine: &Engine<D>) -> Option<Turn> {
         let Self { transcript: Transcript { program, is_lost, .. }, begin, step, carried } = self;
         (!is_lost).then(|| Turn {

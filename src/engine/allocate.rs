@@ -12,18 +12,18 @@ use remat_memory::{Held, Move, Snapshot};
 use tracing::{Level, enabled};
 
 /// Bytes that may be moved for each byte requested. Moving four bytes costs about as much as
-/// evicting one byte: a move reads and writes each byte once, while restoring a storage reads and
-/// writes several times its size.
+/// evicting one byte. A move reads and writes each byte once. Restoring an evicted storage reads
+/// and writes several times the storage's size.
 const WORTH_MOVING: u64 = 4;
 
 impl<D: Device> Engine<D> {
     /// Allocates a block of at least `bytes` bytes. Evicts if too few bytes are free. Moves blocks
-    /// if enough bytes are free but no hole is large enough. If far more bytes than requested would
-    /// have to be moved, evicts instead, as long as the evictor finds a storage worth evicting.
-    /// Blocks are then moved only when the evictor finds no such storage.
+    /// if enough bytes are free but no hole is large enough. If the blocks to move are far larger
+    /// than the request, first evicts storages that the evictor finds worth evicting. Moves the
+    /// large blocks only when the evictor finds no storage worth evicting.
     ///
-    /// Returns `None` if evicting all evictable storages would not free enough bytes. In this case
-    /// no storage is evicted.
+    /// Returns `None`, and evicts nothing, if evicting all evictable storages would not free enough
+    /// bytes.
     #[inline(always)]
     pub(super) fn allocate(&mut self, bytes: u64, owner: Owner) -> Result<Option<Held>, Error> {
         match self.store.place(bytes, owner) {
@@ -65,8 +65,8 @@ impl<D: Device> Engine<D> {
                 }
                 self.work.did_evict(false);
             } else {
-                // Pinned blocks may be moved too: offsets are read when an op is launched, and the
-                // device works in order. Therefore moves are found whenever enough bytes are free.
+                // Moves are found whenever enough bytes are free, because even pinned blocks may be
+                // moved. Offsets are read when an op is launched, and the device works in order.
                 let moves = self.store.plan_compaction(bytes);
                 let moved: u64 = moves.iter().map(|m| m.bytes).sum();
                 let want = Want { need: Need::Wish, bytes: size };
@@ -86,7 +86,8 @@ impl<D: Device> Engine<D> {
         self.store.space.free_bytes() + evictable >= bytes
     }
 
-    /// Like [`Engine::may_have`], but frees the blocks that the tape keeps, if that is necessary.
+    /// Like [`Engine::may_have`], but if too few bytes would be free, also frees the blocks that
+    /// the tape keeps.
     pub(super) fn may_get(&mut self, bytes: u64) -> bool {
         self.may_have(bytes) || self.take_back_kept() && self.may_have(bytes)
     }
@@ -147,8 +148,8 @@ impl<D: Device> Engine<D> {
         self.store.snapshot()
     }
 
-    /// Memory map for people: see [`Arena::dump`](remat_memory::Arena::dump). Empty where bytes
-    /// are only counted.
+    /// Memory map for people: see [`Arena::dump`](remat_memory::Arena::dump). Empty on a device
+    /// that owns its memory, where the engine only counts bytes.
     #[must_use]
     pub fn memory_map(&self) -> String {
         self.store.memory_map()

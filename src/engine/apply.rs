@@ -20,12 +20,13 @@ pub(super) struct Inputs {
 
 impl<D: Device> Engine<D> {
     /// Runs `op` and returns its outputs. An input that an output replaces in place is consumed:
-    /// its key is stale afterwards. An op without outputs runs once, at this call.
+    /// afterwards, its key names no tensor. An op without outputs runs only once, within `apply`.
     ///
     /// # Errors
-    /// If the op does not accept inputs of these types or shapes, an input is lost to a failure, or
-    /// the op cannot be run. In these cases no outputs are made, and no input is consumed. If the
-    /// device fails while an update writes over values, these values are lost.
+    /// If the op does not accept the types or shapes of its inputs, an input is lost to a failure,
+    /// or the op cannot be run. An op that does not run makes no outputs and consumes no input. If
+    /// the device fails during an update in place, the old values that the update writes over are
+    /// lost.
     pub fn apply(&mut self, op: D::Op, inputs: &[TensorKey]) -> Result<Keys, Error> {
         let (read, outputs) = match self.accepted(&op, inputs) {
             Ok(accepted) => accepted,
@@ -72,13 +73,14 @@ impl<D: Device> Engine<D> {
     }
 
     /// Like [`Engine::apply`], but the caller has inferred the outputs, and failures are reported
-    /// later. If the op cannot be run, its outputs are poisoned. The failure is kept for the next
-    /// reader of the outputs and for [`Engine::take_failure`]. An update is skipped instead: its
-    /// in-place outputs are the old values.
+    /// later. If the op cannot be run, its outputs are poisoned: they have no value because of the
+    /// failure. The failure is kept for the next reader of the outputs and for
+    /// [`Engine::take_failure`]. An update that cannot be run is skipped: its in-place outputs are
+    /// the old values.
     ///
     /// # Errors
-    /// If an input key is stale, or the outputs contradict the inputs. In these cases nothing was
-    /// done.
+    /// If an input key names no tensor, or the outputs contradict the inputs. After an error,
+    /// nothing was done.
     pub fn issue(
         &mut self,
         op: D::Op,
@@ -95,7 +97,7 @@ impl<D: Device> Engine<D> {
             return Ok(lost);
         }
         match outputs {
-            // By far the most frequent case.
+            // Most ops have only new outputs, so that case comes first.
             Outputs::Fresh(layouts) if !layouts.is_empty() => {
                 Ok(self.issue_pure(op, read, layouts).0)
             }
@@ -103,8 +105,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Makes the outputs of an op with a stale input, without running the op. `None` if no input is
-    /// stale.
+    /// Makes the outputs of an op without running it, if an input is a stale handle, which names an
+    /// old value because of a failure. `None` if no input is a stale handle.
     #[cold]
     #[inline(never)]
     fn lose_to_stale(
@@ -129,7 +131,7 @@ impl<D: Device> Engine<D> {
         }))
     }
 
-    /// Makes tensors that are poisoned by a failure.
+    /// Makes tensors that have no value because of a failure (*poisoned* tensors).
     pub(super) fn poisoned(&mut self, layouts: &[Layout], error: &Error) -> Keys {
         let mut keys = Keys::new();
         for layout in layouts {
@@ -171,8 +173,8 @@ impl<D: Device> Engine<D> {
         })
     }
 
-    /// Storages and layouts of an op's inputs. Fails if a key is stale, or `outputs` does not match
-    /// the inputs.
+    /// Storages and layouts of an op's inputs. Fails if a key names no tensor, or `outputs` does
+    /// not match the inputs.
     pub(super) fn inputs(
         &mut self,
         op: &D::Op,
@@ -192,16 +194,16 @@ impl<D: Device> Engine<D> {
         Ok(inputs)
     }
 
-    /// Makes views of the layouts that the inputs really have.
+    /// Makes views from the actual layouts of the inputs, which a handle's holder may not know.
     ///
     /// After a skipped update, a handle may be a view of part of a storage. The handle's holder
-    /// expects a packed value and requests views of a packed layout. Therefore the views are
-    /// inferred again, from the real layouts.
+    /// expects a packed value and requests views of a packed layout. The holder's layouts may be
+    /// wrong, so the views are inferred again from the actual layouts.
     fn views_of_any(&mut self, op: &D::Op, read: &Inputs, looks: &[Look]) -> Result<Keys, Error> {
         if read.layouts.iter().all(|layout| layout.offset() == 0) {
             return Ok(self.views(read, looks));
         }
-        // The ops of a trace cannot infer views. For these ops, the given views are used.
+        // Ops of a recorded trace cannot infer views, so the views given by the trace are used.
         Ok(match inferred(op, &read.layouts)? {
             Ok(Outputs::Views(looks)) => self.views(read, &looks),
             _ => self.views(read, looks),
@@ -215,8 +217,8 @@ impl<D: Device> Engine<D> {
     }
 
     /// Runs an op without outputs, for its side effects and its cost. The op gets no compute path,
-    /// because no storage can be regenerated from it. A failure is kept, unless the inputs are lost
-    /// to an earlier failure.
+    /// because no storage can be regenerated from it. Keeps the failure of the run for a later
+    /// report, unless the inputs are lost to an earlier failure.
     fn run_for_effect(&mut self, op: D::Op, read: &Inputs) -> Result<(), Error> {
         let Inputs { storages, layouts } = read;
         if let Some(error) = self.reason_among(storages) {
@@ -225,7 +227,7 @@ impl<D: Device> Engine<D> {
         let work = Work::Op(op);
         let result = self.ensure(storages).map_err(Failed::from).and_then(|()| {
             // Do not evict down to the threshold first: the threshold leaves memory for outputs,
-            // and this op has none.
+            // and an op run for its effect has no outputs.
             let scratch = self.scratch_bytes(&work, layouts, &[]).map_err(Failed::from);
             let cost = scratch.and_then(|scratch| {
                 let order = Order {
@@ -254,8 +256,8 @@ impl<D: Device> Engine<D> {
     /// Issues an op with fresh outputs only. Always returns the keys of the outputs. If running the
     /// op failed, also returns the error.
     ///
-    /// If memory does not suffice for the outputs of an op without inputs, such as a random op, the
-    /// op is postponed: its outputs count as evicted.
+    /// An op without inputs, such as a random op, is postponed if memory does not suffice for its
+    /// outputs: the outputs count as evicted.
     fn issue_pure(
         &mut self,
         op: D::Op,
@@ -292,7 +294,9 @@ impl<D: Device> Engine<D> {
         (keys, Some(self.not_made(cold(failed), path, body, &made, once)))
     }
 
-    /// Settles a first run that failed, and returns the failure.
+    /// Handles a failed first run, and returns the failure. If memory was short for an op without
+    /// inputs, the run is postponed. After any other failure, the outputs are poisoned: they have
+    /// no value because of the failure.
     #[inline(never)]
     fn not_made(
         &mut self,
@@ -314,7 +318,7 @@ impl<D: Device> Engine<D> {
         error
     }
 
-    /// Tells an op that it is skipped. Returns the reason.
+    /// Tells an op that it is skipped because of the error `why`, and returns `why`.
     #[cold]
     #[inline(never)]
     pub(crate) fn skip(&mut self, op: &D::Op, why: Error) -> Error {
@@ -334,7 +338,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Tells an op that it is skipped, unless its run had begun.
+    /// Tells an op that it is skipped, unless the device had begun to run it. Returns the failure.
     pub(super) fn skip_unless_launched(&mut self, work: &Work<D>, failed: Failed) -> Error {
         match failed.launched {
             true => failed.error,

@@ -1,16 +1,16 @@
-//! Leaves: values without a history.
+//! Leaves: values without a compute path.
 
 use super::{Engine, Error, StorageKey, TensorKey};
 use crate::device::Device;
 use crate::event::Event;
 
 impl<D: Device> Engine<D> {
-    /// Makes a tensor a leaf: regenerates the tensor if it is evicted, and cuts its compute path,
-    /// so that its history can be deleted. A leaf cannot be evicted.
+    /// Makes a tensor a leaf: regenerates the tensor if it is evicted, and cuts its compute path.
+    /// Values that were kept only to restore the tensor are deleted. A leaf cannot be evicted.
     ///
     /// # Errors
-    /// If the key is stale, the tensor is poisoned, or memory does not suffice to regenerate the
-    /// tensor.
+    /// If the key names no tensor, the tensor was lost to a failure, or memory does not suffice to
+    /// regenerate the tensor.
     pub fn commit(&mut self, key: TensorKey) -> Result<(), Error> {
         self.working()?;
         let storage = self.tensor(key)?.storage;
@@ -24,7 +24,7 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// Whether the budget can hold all these storages as leaves, together with all other bytes that
+    /// Whether the budget can hold all of `storages` as leaves, together with all other bytes that
     /// cannot be evicted.
     pub(crate) fn fit_as_leaves(&mut self, storages: &[StorageKey]) -> bool {
         self.would_fit_as_leaves(storages)
@@ -63,7 +63,7 @@ impl<D: Device> Engine<D> {
     /// Sets the name of a tensor's storage in reports.
     ///
     /// # Errors
-    /// If the key is stale.
+    /// If the key names no tensor.
     pub fn label(&mut self, key: TensorKey, label: &str) -> Result<(), Error> {
         let storage = self.tensor(key)?.storage;
         self.store.graph.storages[storage].label = Some(label.into());

@@ -19,14 +19,14 @@ impl<D: Device> Engine<D> {
         self.budget
     }
 
-    /// Sets the hard limit, up to the bytes that the engine was opened with. A smaller limit holds
-    /// at once: storages are evicted, and blocks are moved, until no block lies above the limit. An
-    /// eviction threshold above the budget has no effect.
+    /// Sets the hard limit, up to the bytes that the engine was opened with. A smaller limit takes
+    /// effect at once: storages are evicted, and blocks are moved, until no block lies above the
+    /// limit. An eviction threshold above the budget has no effect.
     ///
     /// # Errors
     /// If the limit is 0, above the bytes that the engine was opened with, or below the bytes that
-    /// cannot be evicted. Also if moving a block fails on the device, or the evictor panics. The
-    /// budget is unchanged after an error.
+    /// cannot be evicted. If moving a block fails on the device, or the evictor panics. After an
+    /// error, the budget is unchanged.
     pub fn set_budget(&mut self, bytes: u64) -> Result<(), Error> {
         self.working()?;
         let maximum = self.store.space.maximum();
@@ -95,7 +95,7 @@ impl<D: Device> Engine<D> {
     /// [`Cause::Before`] for each storage that is already evicted.
     ///
     /// # Errors
-    /// If the new evictor panics. In this case the old evictor stays.
+    /// If the new evictor panics. After a panic, the old evictor stays.
     pub fn set_evictor(&mut self, mut evictor: Box<dyn Evictor>) -> Result<(), Error> {
         self.working()?;
         let hears = self.tell_new_evictor(&mut *evictor)?;
@@ -107,14 +107,13 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// Whether the evictor may want storages without handles to stay resident until it chooses to
-    /// evict them.
+    /// Whether the evictor may want to keep storages resident after their last handle is dropped.
     pub(crate) const fn keeps_unheld(&self) -> bool {
         self.keeps_unheld
     }
 
-    /// Whether the evictor wants storage `key` to stay resident. Called for a storage that has no
-    /// handle, or that was restored only to recompute other storages.
+    /// Whether the evictor wants storage `key` to stay resident. The engine asks for a storage that
+    /// has no handle, or that was restored only to recompute other storages.
     pub(super) fn evictor_keeps(&mut self, key: StorageKey) -> bool {
         self.keeps_unheld
             && self
@@ -123,8 +122,9 @@ impl<D: Device> Engine<D> {
                 .unwrap_or(true)
     }
 
-    /// Whether dropping this handle now would evict the tensor's bytes at once. True if the storage
-    /// has no other handle, can be evicted, and the evictor does not want it to stay resident.
+    /// Whether dropping the handle `key` now would evict the tensor's bytes at once. True if the
+    /// storage has no other handle, can be evicted, and the evictor does not want it to stay
+    /// resident.
     pub(crate) fn would_go(&mut self, key: TensorKey) -> bool {
         let graph = &self.store.graph;
         let Some(storage) = graph.tensor(key).map(|tensor| tensor.storage) else { return false };
@@ -132,9 +132,8 @@ impl<D: Device> Engine<D> {
         goes && !self.evictor_keeps(storage)
     }
 
-    /// Sets the known step that runs from now on, for the engine and the evictor, as
-    /// [`Driver::foresee`](crate::program::Driver::foresee) says. `None` means that the step is not
-    /// known.
+    /// Tells the engine and the evictor which known step runs from now on: see
+    /// [`Driver::foresee`](crate::program::Driver::foresee). `None` means that no known step runs.
     ///
     /// # Errors
     /// If the evictor panics. The engine is then broken.
@@ -193,12 +192,13 @@ impl<D: Device> Engine<D> {
     }
 
     /// Stops keeping history, and frees existing history. Every held tensor is restored and becomes
-    /// a leaf. Every tensor made from now on is a leaf too. No storage can then be evicted, and ops
-    /// cost no bookkeeping.
+    /// a leaf. Every tensor made from now on is a leaf too. Without history, no storage can be
+    /// evicted, and ops cost no bookkeeping.
     ///
     /// # Errors
     /// If the budget does not suffice for all held tensors, or one of them cannot be restored.
-    /// History is then kept as before, but tensors that already became leaves stay leaves.
+    /// After an error, history is kept as before, but tensors that already became leaves stay
+    /// leaves.
     pub fn disable(&mut self) -> Result<(), Error> {
         self.working()?;
         let is_kept = |&(key, storage): &(StorageKey, &Storage)| {
@@ -212,8 +212,8 @@ impl<D: Device> Engine<D> {
             let bytes = missing.map(|&key| self.store.space.at_most(graph.storage(key).bytes));
             return Err(self.out_of_memory("disable", &[], bytes.fold(0, u64::saturating_add)));
         }
-        // Make leaves of resident storages first. Otherwise restoring an evicted storage might
-        // evict the resident storages, which would then have to be restored as well.
+        // Make leaves of resident storages first, because restoring an evicted storage might evict
+        // resident storages that are not leaves yet.
         held.sort_by_key(|&key| !self.store.graph.is_resident(key));
         for key in held {
             self.commit_storage(key)?;

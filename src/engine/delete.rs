@@ -5,12 +5,13 @@
 //!              dropped      needed              dropped      needed
 //! ```
 //!
-//! In this example, the backward pass does not read the inputs of the adds, so the tape drops their
-//! handles. If these inputs were freed for good, the values made from them could no longer be
-//! evicted. Instead, the engine evicts the bytes of these inputs and keeps their slots in the graph
-//! (a *fake* delete). All values except the first (9 MB) can then still be evicted. When the last
-//! storage that needs such a slot is deleted, the slot is deleted too (a *real* delete). The inputs
-//! of the deleted slot may then be deleted in the same way.
+//! In the drawing, the backward pass does not read the inputs of the adds, so the gradient tape
+//! drops the handles of these inputs. If the inputs of the adds were freed for good, the values
+//! made from these inputs could no longer be evicted. The engine therefore evicts only the bytes of
+//! a dropped input, and keeps its slot in the graph (a *fake* delete). With fake deletes, all
+//! values except the first (9 MB) can still be evicted. When the last storage that needs a dropped
+//! input is deleted, the input's slot is deleted too (a *real* delete). A real delete may leave
+//! further storages unneeded, which are then deleted in the same way.
 
 use super::{Engine, PathKey, StorageKey, TensorKey};
 use crate::device::Device;
@@ -18,15 +19,15 @@ use crate::event::{Cause, Event};
 use smallvec::{SmallVec, smallvec};
 
 impl<D: Device> Engine<D> {
-    /// Deletes a tensor. A stale key is ignored.
+    /// Deletes a tensor. A key that names no tensor is ignored.
     pub fn del(&mut self, key: TensorKey) {
         if let Some(tensor) = self.store.graph.tensors.remove(key) {
             self.store.graph.storages[tensor.storage].handles -= 1;
             self.failures.end_stale(key);
             self.settle(tensor.storage);
         }
-        // Also delete the value that this key replaced: without the key, the replacement can no
-        // longer be taken back.
+        // Also delete the value that the deleted tensor had replaced: the replacement can no longer
+        // be undone.
         if !self.replaced.is_empty()
             && let Some(old) = self.replaced.remove(&key)
         {
@@ -59,8 +60,8 @@ impl<D: Device> Engine<D> {
     /// Whether a storage stays resident after losing its last handle.
     fn keeps(&mut self, key: StorageKey) -> bool {
         match &mut self.store.script {
-            // The script decides, because on the device another value may already occupy these
-            // bytes.
+            // During a script, the script decides whether the storage stays: on the device, another
+            // value may already occupy the storage's bytes.
             Some(script) => script.unheld_stays.pop_front().unwrap_or(false),
             None => {
                 let keeps = self.evictor_keeps(key);
@@ -91,8 +92,8 @@ impl<D: Device> Engine<D> {
         self.forget(unneeded);
     }
 
-    /// Deletes unneeded storages for good. Then deletes those of their sources that have no further
-    /// use, and so on. Uses no recursion, however deep the history is.
+    /// Deletes unneeded storages for good, then each source that became unneeded, and so on through
+    /// the history. Uses no recursion, because a history may be deep.
     fn forget(&mut self, mut unneeded: SmallVec<[StorageKey; 4]>) {
         while let Some(key) = unneeded.pop() {
             // `unneeded` may contain a storage twice, if a path reads the storage twice.
@@ -112,7 +113,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// Sends the event that an evicted storage is about to be deleted or to lose its producer.
-    /// Drops the storage's print (`verify.rs`).
+    /// Drops the storage's print, a record of its bits (`verify.rs`).
     fn tell_forgotten(&mut self, key: StorageKey) {
         if self.verify.is_some() {
             self.forget_bits(key);

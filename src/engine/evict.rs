@@ -15,8 +15,8 @@ impl<D: Device> Engine<D> {
     #[inline(always)]
     pub(super) fn meet_threshold(&mut self) -> Result<(), Error> {
         match self.settings.eviction_threshold {
-            // During a script nothing is evicted here: when the device ran these commands, no
-            // storage was evicted at this point.
+            // During a script, the threshold evicts nothing. The device has already run the
+            // script's commands, and evicted nothing for the threshold.
             Some(threshold) if self.store.script.is_none() => self.evict_to(threshold),
             _ => Ok(()),
         }
@@ -40,7 +40,7 @@ impl<D: Device> Engine<D> {
     /// choice. Returns false if there is no candidate, or if the evictor never evicts.
     ///
     /// # Errors
-    /// If the evictor panics, or chooses a storage that cannot be evicted. In these cases nothing
+    /// If the evictor panics, or chooses a storage that cannot be evicted. After an error, nothing
     /// was evicted.
     pub(super) fn evict_one(&mut self, want: Want, cause: Cause) -> Result<bool, Error> {
         if self.store.evictable_bytes() == 0 || !self.evicts {
@@ -64,8 +64,8 @@ impl<D: Device> Engine<D> {
         Ok(true)
     }
 
-    /// Next lingering dead storage, oldest first. Lingering dead storages are evicted before any
-    /// storage that the evictor chooses.
+    /// Next dead storage that still lingers in memory, oldest first. Lingering storages are evicted
+    /// before any storage that the evictor chooses.
     fn next_lingering(&mut self) -> Option<StorageKey> {
         while let Some(key) = self.lingering.pop_front() {
             let Some(storage) = self.store.graph.storages.get_mut(key) else { continue };
@@ -81,7 +81,7 @@ impl<D: Device> Engine<D> {
     /// storage: false for a leaf, and for a storage that was already evicted.
     ///
     /// # Errors
-    /// If the key is stale.
+    /// If the key names no tensor.
     pub fn drop_now(&mut self, key: TensorKey) -> Result<bool, Error> {
         self.working()?;
         let storage = self.tensor(key)?.storage;
@@ -91,7 +91,8 @@ impl<D: Device> Engine<D> {
         } else if self.store.graph.is_resident(storage) {
             let bytes = self.store.graph.storage(storage).bytes;
             if let Some(tape) = &mut self.store.tape {
-                // Mark this turn as unfit for a plan: a turn by plan could not give the warning.
+                // Mark the current turn as unfit for a plan: a turn by plan could not give the
+                // warning.
                 tape.spoil("a leaf was to be evicted");
             }
             self.tell(Event::DidKeepLeaf { storage, bytes });

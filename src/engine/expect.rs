@@ -10,7 +10,7 @@ use crate::op::Operation as _;
 use crate::store::{Body, Work};
 
 impl<D: Device> Engine<D> {
-    /// Predicts a run of an op on inputs and outputs of these layouts. A number that cannot be
+    /// Predicts a run of an op on inputs and outputs of given layouts. A number that cannot be
     /// predicted is 0.
     pub(crate) fn expect_op(
         &mut self,

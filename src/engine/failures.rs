@@ -6,13 +6,13 @@
 //!
 //! Each failure is reported once: by the first read of a value lost to the failure, or by
 //! [`Engine::take_failure`]. If an update was skipped because of a failure, the first read of any
-//! value reports that failure. All failures of the same step so far then count as reported, because
-//! a lack of memory usually causes several failures.
+//! value reports that failure. Reporting one failure counts all failures of its step so far as
+//! reported, because a lack of memory usually causes several failures.
 //!
 //! A handle that names an old value in place of a new one is *stale* until the failure is reported.
-//! Until then, a read of the handle returns the failure, and values computed from the handle are
-//! lost at once. Therefore no time is spent on a step whose results are wrong. A successful update
-//! or replacement gives a stale handle a new value.
+//! A read of a stale handle returns the failure. Values computed from a stale handle are lost at
+//! once, so that no time is spent on a step whose results would be wrong. A successful update or
+//! replacement gives a stale handle a new value.
 
 use super::{Engine, Error, Residence, StorageKey, TensorKey};
 use crate::device::Device;
@@ -21,16 +21,16 @@ use crate::event::Event;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
-/// Maximum number of unreported failures. If there are more failures, the first of them show what
+/// Maximum number of unreported failures that are kept. The first failures suffice to show what
 /// went wrong.
 const MOST_UNREPORTED: usize = 64;
 
-/// Failures that are not reported yet. `Engine::reasons` has the failure of each poisoned storage,
-/// whether or not it is reported.
+/// Failures that are not reported yet. `Engine::reasons` has the failure of each storage without a
+/// value, whether or not the failure is reported.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
-    /// Unreported failures with the numbers of their steps, oldest first. At most
-    /// [`MOST_UNREPORTED`]; the last entry is the newest failure of all.
+    /// Unreported failures with the numbers of their steps, oldest first. The list has at most
+    /// [`MOST_UNREPORTED`] entries, and the last entry is always the newest failure.
     unreported: VecDeque<(u64, Error)>,
     /// Number of the current step.
     step: u64,
@@ -39,13 +39,13 @@ pub(super) struct Failures {
     /// First unreported failure that caused a skipped update, with the number of the failure's
     /// step.
     skipped: Option<(u64, Error)>,
-    /// Failure of each stale handle, with the number of the failure's step. A handle is no longer
-    /// stale once its failure is reported.
+    /// Failure of each stale handle (a handle that names an old value because of the failure), with
+    /// the number of the failure's step. A handle is no longer stale once its failure is reported.
     stale: FxHashMap<TensorKey, (u64, Error)>,
 }
 
 impl Failures {
-    /// First failure of the current step; `None` once this failure is reported.
+    /// First failure of the current step; `None` once the failure is reported.
     pub fn of_step(&self) -> Option<&Error> {
         self.of_step.as_ref()
     }
@@ -56,18 +56,19 @@ impl Failures {
         self.of_step.is_none() && self.skipped.is_none() && self.stale.is_empty()
     }
 
-    /// Failure of a stale handle; `None` if the handle is not stale.
+    /// Failure because of which a handle is stale (names an old value); `None` if the handle is not
+    /// stale.
     pub fn of_stale(&self, key: TensorKey) -> Option<&Error> {
         self.stale.get(&key).map(|(_, failure)| failure)
     }
 
-    /// Whether no handle is stale.
+    /// Whether no handle is stale: none names an old value because of a failure.
     #[inline]
     pub fn are_none_stale(&self) -> bool {
         self.stale.is_empty()
     }
 
-    /// Failure of the first stale handle among `keys`.
+    /// Failure of the first handle in `keys` that names an old value because of a failure.
     pub fn of_stale_among(&self, keys: &[TensorKey]) -> Option<Error> {
         if self.stale.is_empty() {
             return None;
@@ -75,15 +76,15 @@ impl Failures {
         keys.iter().find_map(|&key| self.of_stale(key).cloned())
     }
 
-    /// Makes a handle stale, because it names an old value. Does nothing if the failure was
-    /// reported.
+    /// Makes a handle stale: it names an old value because of the failure `error`. Does nothing if
+    /// the failure was reported.
     pub fn make_stale(&mut self, key: TensorKey, error: &Error) {
         if let Some(step) = self.step_of(error.key()) {
             self.stale.entry(key).or_insert_with(|| (step, error.clone()));
         }
     }
 
-    /// Makes a handle no longer stale: it was dropped, or has a new value.
+    /// Makes a handle no longer stale, because it was dropped or has a new value.
     #[inline]
     pub fn end_stale(&mut self, key: TensorKey) {
         if !self.stale.is_empty() {
@@ -98,7 +99,7 @@ impl Failures {
     }
 
     /// Removes and returns all failures before a script runs. The device has already done the
-    /// commands of the script, so no failure may skip these commands.
+    /// commands of the script, so no failure may skip them.
     pub fn set_aside(&mut self) -> Self {
         let step = self.step;
         std::mem::replace(self, Self { step, ..Self::default() })
@@ -187,7 +188,7 @@ impl<D: Device> Engine<D> {
         self.broken.is_none() && self.failures.are_quiet()
     }
 
-    /// Makes handles stale because of a kept failure. Each handle still names its old value.
+    /// Makes handles stale because of a failure. Each handle still names its old value.
     pub(crate) fn keep_old(&mut self, keys: &[TensorKey], error: &Error) {
         self.failures.skip(error);
         keys.iter().for_each(|&key| self.failures.make_stale(key, error));
@@ -200,21 +201,22 @@ impl<D: Device> Engine<D> {
         Some(error)
     }
 
-    /// Keeps a failure for [`Engine::take_failure`], unless the failure already poisons a tensor.
+    /// Keeps a failure for [`Engine::take_failure`], unless a tensor was already lost to the
+    /// failure.
     pub fn fail(&mut self, error: Error) {
         if !self.reasons.values().any(|reason| reason.key() == error.key()) {
             self.keep_failure(&error);
         }
     }
 
-    /// Keeps a new failure and sends its event. Takes back the replacements of this step.
+    /// Keeps a new failure and sends its event. Undoes the replacements of the current step.
     pub(super) fn keep_failure(&mut self, error: &Error) {
         self.failures.keep(error.clone());
         self.tell(Event::DidFail { failure: error.key() });
         self.take_back(error);
     }
 
-    /// Failure of the first poisoned storage among `keys`.
+    /// Failure of the first storage in `keys` that lost its value to a failure.
     pub(super) fn reason_among(&self, keys: &[StorageKey]) -> Option<Error> {
         if self.reasons.is_empty() {
             return None;

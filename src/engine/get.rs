@@ -11,9 +11,9 @@ impl<D: Device> Engine<D> {
     /// it is copied.
     ///
     /// # Errors
-    /// If the key is stale, the tensor is poisoned, memory does not suffice to regenerate the
-    /// tensor, or the copy failed. In these cases the tensor is unchanged. Also if an update was
-    /// skipped because of an unreported failure. In this case the first call returns the failure,
+    /// If the key names no tensor, the tensor was lost to a failure, memory does not suffice to
+    /// regenerate the tensor, or the copy failed. After any error, the tensor is unchanged. If an
+    /// update was skipped because of an unreported failure, the first call returns that failure,
     /// and a second call returns the value.
     pub fn get(&mut self, key: TensorKey) -> Result<D::Host, Error> {
         self.read(key, D::read)
@@ -88,8 +88,8 @@ impl<D: Device> Engine<D> {
         read
     }
 
-    /// Returns the failure of a lost or stale tensor, or else an unreported failure of a skipped
-    /// update.
+    /// Returns the failure because of which the tensor is lost or names an old value, or else an
+    /// unreported failure of a skipped update.
     fn tell_reader(&mut self, key: TensorKey, storage: StorageKey) -> Result<(), Error> {
         let reason = self.reasons.get(storage).or(self.failures.of_stale(key)).cloned();
         let Some(reason) = reason else { return self.take_skipped().map_or(Ok(()), Err) };

@@ -14,8 +14,8 @@ pub(super) struct Late {
     again: Option<f64>,
 }
 
-/// Total cost and time of the repeated runs that were timed. The time of all repeated runs is
-/// estimated from these totals.
+/// Total cost and time of the repeated runs that were timed, from which the time of all repeated
+/// runs is estimated.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Recomputed {
     /// Cost of the runs whose time is known.
@@ -35,12 +35,12 @@ impl Recomputed {
     }
 }
 
-/// Number of awaited times at which the engine queries the device for them. A query is not free, so
-/// with fewer awaited times the engine queries only once a step.
+/// Number of runs with unknown times at which the engine asks the device for times. A query is not
+/// free, so with fewer runs to ask for, the engine asks only once a step.
 const MOST_AWAITED: usize = 256;
 
-/// On a device where timing is not free, one of this many repeated runs is timed. The timed run
-/// represents the others.
+/// On a device where timing is not free, the engine times one repeated run in `SAMPLE`. The timed
+/// run represents the untimed runs.
 const SAMPLE: u64 = 8;
 
 impl<D: Device> Engine<D> {

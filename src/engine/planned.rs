@@ -66,9 +66,10 @@ pub(crate) struct PlannedRun<'a> {
 }
 
 impl<D: Device> Engine<D> {
-    /// Whether earlier commands left no unfinished work. No replacement can still be taken back, no
-    /// failure is unreported, and no upload is postponed. History is kept, no dead storage lingers,
-    /// and no held storage has a history from an earlier step.
+    /// Whether a plan may begin: earlier commands left no unfinished work, and the engine keeps
+    /// history. Unfinished work is a replacement that can still be undone, an unreported failure or
+    /// a postponed upload. Lingering dead storages also count, as do held storages with a history
+    /// from an earlier step.
     pub(crate) fn is_settled(&self) -> bool {
         self.enabled
             && self.owes_no_word()
@@ -95,15 +96,16 @@ impl<D: Device> Engine<D> {
         Totals { ops, cost, for_room }
     }
 
-    /// Begins to record all actions on a tape. If memory `is_short`, first compacts the free bytes
-    /// into one piece, so that older blocks do not lie between the tape's blocks.
+    /// Begins to record all actions of a step on a [`Tape`]. If memory `is_short`, first moves
+    /// blocks so that the free bytes form one hole. Older blocks then do not lie between the tape's
+    /// blocks.
     pub(crate) fn begin_tape(&mut self, is_short: bool) {
         let is_short = is_short && self.may_plan_recomputing();
         if is_short {
             let room = self.room();
             let moves = self.store.space.plan_compaction(room, |_| true).unwrap_or_default();
             let bytes = moves.iter().map(|step| step.bytes).sum();
-            // If compacting fails, the turn cannot be planned. That is not an error.
+            // A failed compaction is not an error: the turn merely cannot be planned.
             _ = if moves.is_empty() { Ok(()) } else { self.compact(&moves, room, bytes) };
         }
         self.store.tape = Some(Box::new(Tape::new(is_short)));
@@ -115,7 +117,7 @@ impl<D: Device> Engine<D> {
         self.store.tape.as_mut().map(|tape| tape.next_command())
     }
 
-    /// Ends the tape and returns it. Frees all kept blocks.
+    /// Ends the tape and returns it. Frees all blocks that the tape kept.
     pub(crate) fn take_tape(&mut self) -> Option<Box<Tape>> {
         let mut tape = self.store.tape.take()?;
         tape.kept.drain(..).for_each(|held| self.store.give_back(held));
@@ -139,7 +141,7 @@ impl<D: Device> Engine<D> {
         let Residence::Resident(held) = storage.residence else { return };
         let is_held = storage.handles > 0;
         match cause {
-            // These evictions depend only on the commands, not on the size of memory.
+            // Evictions of unheld storages depend only on the commands, not on the size of memory.
             Cause::Unheld => {}
             Cause::Wish => tape.plentiful.spoil_if(is_held, "a tensor was evicted by request"),
             Cause::Room | Cause::Threshold | Cause::Dead => {
@@ -288,15 +290,16 @@ impl<D: Device> Engine<D> {
     }
 
     /// Begins a script, which updates only the tables: the device has already done the actions of
-    /// the next commands. These commands include `marks` step marks, which were already counted.
+    /// the next commands. The script's commands include `marks` step marks, which were already
+    /// counted.
     pub(crate) fn begin_script(&mut self, script: Script, marks: u64) {
         self.step -= marks;
         self.failures_before = self.failures.set_aside();
         self.store.script = Some(Box::new(script));
     }
 
-    /// Repeats, only in the tables, an action by which the plan made room in memory before the next
-    /// command of the script.
+    /// Repeats, only in the tables, an action of the plan that freed memory before the next command
+    /// of the script.
     pub(crate) fn do_for_room(&mut self, action: &Action) {
         let Some(script) = &self.store.script else { return };
         let done = match (action, action.again()) {
@@ -323,8 +326,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Evicts the outputs of a rerun of the plan that failed. Their bytes may be partly written
-    /// over, so the outputs are regenerated when needed.
+    /// Evicts the outputs of a failed rerun of the plan, because the rerun may have written over
+    /// part of their bytes. The outputs are regenerated when needed.
     pub(crate) fn give_up_for_room(&mut self, action: &Action) {
         let (Some(script), Some(first)) = (&self.store.script, action.again()) else { return };
         let Some(path) = script.firsts.get(first as usize).copied().flatten() else { return };

@@ -6,13 +6,14 @@ use crate::store::{Body, Work};
 use std::sync::Arc;
 
 impl<D: Device> Engine<D> {
-    /// Makes a tensor with the value `host`. The host copy is shared, and kept while it may be
-    /// needed. Therefore the tensor can be evicted like any other; its compute path is the upload.
+    /// Makes a tensor with the value `host`. The engine shares the host copy with the caller, and
+    /// keeps it while the upload may have to run again. With the host copy, the tensor can be
+    /// evicted like any other tensor; its compute path is the upload.
     /// [`Stats::host_bytes`](super::Stats::host_bytes) counts the host copies. [`Engine::commit`]
     /// frees the host copy of a tensor.
     ///
     /// If memory does not suffice, the value is uploaded when the tensor is read. If the upload
-    /// fails, the tensor is poisoned; see [`Engine::take_failure`].
+    /// fails, the tensor is lost; see [`Engine::take_failure`].
     pub fn put(&mut self, host: Arc<D::Host>) -> TensorKey {
         self.last_run = LastRun::default();
         let layout = D::layout_of(&host);
@@ -46,7 +47,7 @@ impl<D: Device> Engine<D> {
         tensor
     }
 
-    /// Makes leaves of the postponed uploads that have become resident.
+    /// Makes leaves of storages whose postponed upload has run since.
     pub(super) fn make_leaves(&mut self) {
         for key in std::mem::take(&mut self.leaves_to_be) {
             match self.store.graph.storages.get(key).map(|storage| storage.residence) {

@@ -1,14 +1,14 @@
 //! Regeneration: restores evicted storages by running their compute paths again, deepest path
 //! first.
 //!
-//! There is no recursion. Paths that wait for their inputs are on an explicit stack of frames, so a
-//! chain of any depth uses heap memory and not the call stack.
+//! There is no recursion. Paths that wait for their inputs are on an explicit stack of frames. A
+//! deep chain therefore uses heap memory and not the call stack.
 //!
 //! Before a path is put on the stack, the engine finds all paths that must run for it. The engine
-//! then knows how many of these runs still read each storage. A storage that some of these runs
-//! still read is *awaited*, and is not dropped between two runs. Otherwise a chain of diamonds
-//! (residual blocks) would run twice at each diamond. The cost of the chain would then grow as two
-//! to the power of its depth.
+//! thus knows, for each storage, how many of the remaining runs read it. A storage that a remaining
+//! run reads is *awaited*, and is not dropped between two runs. If awaited storages were dropped,
+//! each block of a residual network would run twice for each run of the next block. The cost of a
+//! chain of residual blocks would grow as two to the power of its depth.
 
 use super::settings::{Dead, RecomputeLimit};
 use super::{Engine, Error, PathKey, StorageKey};
@@ -21,17 +21,18 @@ use smallvec::SmallVec;
 use std::fmt;
 use tracing::field;
 
-/// Path that waits until its inputs are resident. The lowest frame is the command itself.
+/// Path that waits until its inputs are resident. The lowest frame on the stack is the command
+/// itself.
 pub(super) struct Frame {
     /// Path that runs once the inputs are resident; `None` for the command.
     path: Option<PathKey>,
     inputs: StorageKeys,
-    /// Pins of the inputs. `held[i]` is not `No` if and only if this frame has pinned `inputs[i]`,
-    /// which is then resident.
+    /// Pins of the inputs. `held[i]` is `No` exactly if the frame has not pinned `inputs[i]`. A
+    /// pinned input is resident.
     held: SmallVec<[Hold; 4]>,
 }
 
-/// State of one input of a frame: pinned or not.
+/// State of one input of a waiting path (frame): pinned or not.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Hold {
     No,
@@ -47,7 +48,7 @@ impl Frame {
         Self { path, inputs, held }
     }
 
-    /// Inputs that the frame has pinned.
+    /// Inputs that the waiting path (frame) has pinned.
     fn pinned(&self) -> impl Iterator<Item = StorageKey> {
         self.inputs
             .iter()
@@ -57,45 +58,45 @@ impl Frame {
     }
 }
 
-/// Limit on how often one command may take pins back from waiting frames without running a new path
+/// Limit on how often one command may release the pins of waiting frames without running a new path
 /// in between. Beyond the limit, the command fails, because its regeneration makes no progress.
 const MAX_YIELDS: u32 = 64;
 
-/// First value of `Cascade::patience`: number of repeats that every regeneration is allowed, in
-/// addition to a quarter of the paths run.
+/// First value of `Cascade::patience`: number of repeated runs that every regeneration is allowed,
+/// in addition to a quarter of its first runs.
 const MANY_REPEATS: usize = 16;
 
 /// Limit on the number of runs of one regeneration, as a multiple of its limit for costs. Runs may
 /// have a cost of 0, so a limit on costs alone would not bound their number.
 const RUNS_PER_COST: f64 = 100.0;
 
-/// State of the regeneration of one command's inputs. Empty between commands; kept to reuse its
-/// memory.
+/// State of the regeneration (*cascade*) of one command's inputs. The state is empty between
+/// commands, and kept only so that its allocations are reused.
 #[derive(Default)]
 pub(super) struct Cascade {
     frames: Vec<Frame>,
     /// Known paths that still have to run.
     pending: FxHashSet<PathKey>,
-    /// All paths that ran or have to run.
+    /// All paths that ran in the regeneration, or still have to run.
     paths: FxHashMap<PathKey, Planned>,
-    /// Cost of running each path of the cascade once.
+    /// Cost of running each path of the regeneration once.
     needed_cost: f64,
-    /// Cost of all runs so far, at planned costs. Therefore a run that took long because the
-    /// machine was busy does not count as a repeated run.
+    /// Sum of the planned costs of all runs so far. Planned costs are used because a measured time
+    /// may be long only because the machine was busy.
     spent_cost: f64,
     /// Number of runs so far.
     spent_runs: usize,
-    /// Number of runs that were the first of their path in this cascade.
+    /// Number of runs that were the first of their path in the regeneration.
     first_runs: usize,
-    /// Repeated runs allowed in addition to a quarter of the paths run. After more repeated runs,
-    /// the engine searches for a schedule.
+    /// Number of repeated runs allowed in addition to a quarter of the first runs. After more
+    /// repeated runs, the engine searches for a schedule.
     patience: usize,
 }
 
-/// Path of a cascade.
+/// Path that a regeneration ran or has to run.
 #[derive(Clone, Copy)]
 struct Planned {
-    /// Cost of the path when the cascade first found it.
+    /// Cost of the path when the regeneration first found the path.
     cost: f64,
     ran: bool,
 }
@@ -181,8 +182,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Runs the paths on the stack and all paths that these need, until all inputs of the lowest
-    /// frame are resident.
+    /// Runs the paths on the stack, and all paths needed for their inputs, until all inputs of the
+    /// lowest frame are resident.
     fn regenerate(&mut self, cascade: &mut Cascade, wanted: &[StorageKey]) -> Result<(), Error> {
         let mut yields = 0;
         // Paths run since the first yield.
@@ -210,12 +211,12 @@ impl<D: Device> Engine<D> {
                 continue;
             }
             let Some(path) = path else {
-                // The command has all its inputs, and takes over the pins.
+                // All inputs of the command are resident. Their pins now belong to the command.
                 cascade.frames.pop();
                 return Ok(());
             };
             // Run the top path. If memory does not suffice for the run, waiting frames give up
-            // pins. If that is not enough, a schedule is tried.
+            // pins. If giving up pins is not enough, a schedule is tried.
             self.check_interrupt()?;
             match self.run_path(path) {
                 Ok(()) => {
@@ -262,8 +263,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Finishes a cascade by a schedule. Returns `None`, with nothing changed, if no schedule was
-    /// found.
+    /// Finishes a regeneration by a schedule. Returns `None`, with nothing changed, if no schedule
+    /// was found.
     fn start_over_by_schedule(
         &mut self,
         cascade: &mut Cascade,
@@ -300,7 +301,7 @@ impl<D: Device> Engine<D> {
         Some(self.follow(&schedule, wanted))
     }
 
-    /// Fails if the cost of this cascade, or of all recomputation so far, exceeds its limit.
+    /// Fails if the cost of the regeneration, or of all recomputation so far, exceeds its limit.
     fn check_limits(&mut self, cascade: &Cascade) -> Result<(), Error> {
         self.repeats.need(cascade.paths.len());
         self.check_recompute_limits()?;
@@ -330,10 +331,10 @@ impl<D: Device> Engine<D> {
 
     /// Input to restore next: the first missing input.
     ///
-    /// Measured on traces of networks, the order hardly matters if dead storages are evicted at
-    /// once or before other storages. If dead storages stay until the evictor chooses them, other
-    /// orders are worse. Beginning with inputs that take several runs makes regenerations of
-    /// recurrent networks nine times as deep.
+    /// On traces of networks, the order of restoring inputs hardly matters if dead storages are
+    /// evicted at once or before other storages. If dead storages stay until the evictor chooses
+    /// them, the other orders that were tried are worse. Beginning with inputs that take several
+    /// runs makes regenerations of recurrent networks nine times as deep.
     fn next_missing(&self, inputs: &[StorageKey]) -> Option<StorageKey> {
         inputs.iter().copied().find(|&key| self.store.graph.held(key).is_none())
     }
@@ -356,8 +357,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Finishes a run. The frame below pins those of its inputs that are now resident. After that,
-    /// storages that became dead may be dropped.
+    /// Finishes a run. The frame below on the stack pins its inputs that are now resident. Only
+    /// then may storages that became dead be dropped.
     fn finish(&mut self, path: PathKey, done: &Frame, frames: &mut [Frame]) {
         let below = frames.last_mut().expect("somebody waited for this run");
         for i in 0..below.inputs.len() {
@@ -372,14 +373,15 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Releases pins of waiting frames on evictable storages, if these pins leave too little memory
-    /// for the deepest run. When such a frame is on top again, it checks its inputs again and
-    /// regenerates those that are missing. Returns false if no further bytes became evictable.
+    /// Releases pins of waiting frames on storages with a producer, when too little memory is left
+    /// for the deepest run. A frame that lost pins checks its inputs again when it is back on top
+    /// of the stack, and regenerates missing inputs. Returns false if no further bytes became
+    /// evictable.
     ///
-    /// Otherwise a deep cascade could exhaust memory with its own pins, and a feasible program
-    /// would fail. Storages restored for a frame are unpinned only if unpinning others is not
-    /// enough. If they were unpinned sooner, restoring them again could evict the storages that
-    /// replaced them, and so on without end.
+    /// If no pins were released, a deep regeneration could exhaust memory with its own pins, and a
+    /// feasible program would fail. Storages restored for a frame are unpinned only if unpinning
+    /// all others is not enough. Unpinned sooner, two restored storages could evict each other in
+    /// turn without end.
     fn yield_pins(&mut self, frames: &mut [Frame]) -> bool {
         let before = self.store.evictable_bytes();
         let waiting = frames.len() - 1;
@@ -400,11 +402,12 @@ impl<D: Device> Engine<D> {
         false
     }
 
-    /// Notes a use of these storages: their reader runs next.
+    /// Notes a use of the storages `inputs`, whose reader runs next.
     ///
-    /// The storages count as used before the evicted ones among them are restored. Otherwise the
-    /// storages that took longest to restore would seem the most recently used. On the DTR paper's
-    /// traces, that would increase recomputation by up to a half.
+    /// All inputs of a run count as used at one moment, before evicted inputs are restored. If each
+    /// input counted as used when restored, inputs that took longest to restore would seem most
+    /// recently used. On the DTR paper's traces, counting that way would increase recomputation by
+    /// up to a half.
     #[inline]
     pub(super) fn touch(&mut self, inputs: &[StorageKey]) {
         for &key in inputs {
@@ -426,7 +429,8 @@ impl<D: Device> Engine<D> {
     }
 
     /// Drops a dead storage at once, or lets it linger, as [`Dead`] says. A storage is dead if it
-    /// was regenerated only to restore other storages, and no later run of the cascade reads it.
+    /// was regenerated only to restore other storages, and no later run of the regeneration reads
+    /// it.
     pub(super) fn drop_if_dead(&mut self, key: StorageKey) {
         if self.settings.dead == Dead::Keep || !self.is_dead(key) || self.evictor_keeps(key) {
             return;

@@ -8,21 +8,21 @@ use crate::op::OpError;
 
 impl<D: Device> Engine<D> {
     /// Replaces the value of `target` by `value`, which becomes a leaf. Returns the new key;
-    /// `target` is stale afterwards.
+    /// afterwards, the key `target` names no tensor.
     ///
-    /// If `value` is lost or cannot be restored, or if another command of this step failed, nothing
-    /// is replaced and `target` itself is returned. If a later command of this step fails, the new
+    /// If `value` is lost or cannot be restored, or if another command of the step failed, nothing
+    /// is replaced and `target` itself is returned. If a later command of the step fails, the new
     /// key names the old value again. A step ends with [`Engine::step`], or with
     /// [`Engine::confirm`].
     ///
     /// # Errors
-    /// If a key is stale, or if the two tensors differ in type, shape or contiguity. In these cases
-    /// nothing was done.
+    /// If a key names no tensor, or if the two tensors differ in type, shape or contiguity. After
+    /// an error, nothing was done.
     pub fn replace(&mut self, target: TensorKey, value: TensorKey) -> Result<TensorKey, Error> {
         self.working()?;
         let (old, new) = (self.tensor(target)?, self.tensor(value)?);
-        // Offsets are not compared, because either tensor may be a part of a storage: after a
-        // skipped update, a handle may be a view that its holder expects to be packed.
+        // Do not compare offsets, because either tensor may be a part of a storage. After a skipped
+        // update, a handle may be a view although its holder expects a packed value.
         let look = |layout: Layout| (layout.dtype(), *layout.shape(), layout.is_contiguous());
         if look(old.layout) != look(new.layout) || !old.layout.is_contiguous() {
             let message = format!("{} cannot replace {}", new.layout, old.layout);
@@ -39,8 +39,8 @@ impl<D: Device> Engine<D> {
             return Ok(target);
         }
         let key = self.store.graph.add_tensor(new.storage, new.layout);
-        // If `target` is itself the result of a replacement in this step, a failure must restore
-        // the value before that replacement.
+        // If `target` is itself the result of a replacement in the current step, a failure must
+        // restore the value from before both replacements.
         let old = match self.replaced.remove(&target) {
             Some(first) => {
                 self.del(target);
@@ -52,16 +52,16 @@ impl<D: Device> Engine<D> {
         Ok(key)
     }
 
-    /// Makes the replacements of this step final.
+    /// Makes the replacements of the current step final.
     pub(super) fn keep_replaced(&mut self) {
         for (_, old) in std::mem::take(&mut self.replaced) {
             self.del(old);
         }
     }
 
-    /// Takes back the replacements of this step: the new keys name the old values again. The new
-    /// keys are stale because of `error`, or because of an older failure if the old keys were
-    /// already stale.
+    /// Undoes the replacements of the current step: the new keys name the old values again. The new
+    /// keys count as stale handles because of `error`, or because of an older failure if the old
+    /// keys were already stale.
     pub(super) fn take_back(&mut self, error: &Error) {
         for (key, old) in std::mem::take(&mut self.replaced) {
             let Ok(before) = self.tensor(old) else { continue };

@@ -30,7 +30,7 @@ pub(super) enum Target {
     /// Storage that gets the output. If the storage is resident, its bytes are written over. A
     /// repeated run writes the same bits, and an update writes the new value.
     Storage(StorageKey),
-    /// New storage that begins as a copy of an input. The op reads this copy in place of the input.
+    /// New storage that begins as a copy of an input. The op reads the copy in place of the input.
     CopyOf {
         /// Position of the input.
         input: usize,
@@ -88,7 +88,7 @@ impl From<Error> for Failed {
 }
 
 impl Failed {
-    /// Error after the run itself was done.
+    /// Makes the failure of work that followed a completed run on the device.
     pub fn after(error: Error) -> Self {
         Self { error, launched: true }
     }
@@ -190,8 +190,8 @@ impl<D: Device> Engine<D> {
             }
         };
         self.keep_made(targets, &blocks, cost, again);
-        // Set the new cost only now, because the evictor's data on the restored storages includes
-        // the old cost.
+        // Set the new cost only after the outputs count as restored: until then, the evictor's data
+        // includes the old cost.
         let done = &mut self.store.graph.paths[path];
         done.ran = true;
         if std::mem::replace(&mut done.cost, cost) != cost && again {
@@ -203,9 +203,9 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// Places outputs and runs the kernel. `blocks` must be empty, and has the block of each output
-    /// after the run. The caller then keeps the blocks with [`Engine::keep_made`] or frees them. If
-    /// the run fails, all blocks are freed.
+    /// Places outputs and runs the kernel. `blocks` must be empty; after the run, it has the block
+    /// of each output. After the run, the caller keeps the blocks with [`Engine::keep_made`] or
+    /// frees them. If the run fails, all blocks are freed.
     #[inline(always)] // Otherwise arguments and results go through memory, for each op.
     pub(super) fn run(
         &mut self,
@@ -333,7 +333,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// Copies old values into outputs with [`Target::CopyOf`]. Adds to `copies` each input that the
-    /// op reads from such a copy.
+    /// op reads from its copy.
     #[inline(never)]
     fn copy_old_values(
         &mut self,
@@ -378,8 +378,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Fails if all evictions together could not make room for the missing outputs and the scratch.
-    /// Such a run then fails without evicting anything.
+    /// Fails if even evicting all candidates would not free enough memory for the missing outputs
+    /// and the workspace. Checking beforehand avoids evictions for a run that cannot fit.
     #[inline(never)]
     fn check_room(&mut self, order: &Order<'_, D>) -> Result<(), Error> {
         let &Order { work, inputs, targets, outputs, scratch, .. } = order;

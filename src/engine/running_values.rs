@@ -6,19 +6,21 @@
 //! dropped   dropped  dropped          dropped          held: all earlier values are kept, to regenerate it
 //! ```
 //!
-//! A mark of a step, or a commit, makes such a value a leaf, and its history is deleted. If a
-//! program does neither, this module makes such a value a leaf. The value must be small compared
-//! with the budget, and restoring it must take very many other values. A history also counts as
-//! long if it keeps many bytes of uploads, or of unheld leaves. For example, an update in place may
-//! have made losses unheld leaves. When the last handle of a running value is dropped, small held
-//! values made from that value become leaves at once.
+//! A mark of a step, or a commit, makes a running value a leaf, and the value's history is deleted.
+//! If a program neither marks steps nor commits, this module makes running values leaves. A running
+//! value must be small compared with the budget, and restoring the value must take very many other
+//! values. A history also counts as long if it keeps many bytes of uploads, or of unheld leaves.
+//! For example, an update in place may have turned losses into leaves, whose handles were then
+//! dropped. When the last handle of a running value is dropped, small held values made from that
+//! value become leaves at once.
 //!
-//! Leaves cannot be evicted. Therefore all leaves made by this module together take little of the
-//! budget, and large values are never made leaves. A plain chain, in which each value is made only
-//! from the previous value, is not a sum and keeps its history.
+//! Leaves cannot be evicted, so this module limits the total size of the leaves that it makes, and
+//! never makes a large value a leaf. A plain chain, in which each value is made only from the
+//! previous value, is not a sum and keeps its history.
 //!
-//! Histories are searched when the amount kept has grown to twice the amount after the last search,
-//! plus a constant. Therefore searches cost a constant time per op on average.
+//! Searches of histories cost a constant time per op on average. A search is repeated only when the
+//! number of storages or the bytes kept exceed twice their amount at the last search, plus a
+//! constant.
 
 use super::{Engine, StorageKey};
 use crate::device::Device;
@@ -26,8 +28,8 @@ use crate::graph::{Residence, Runs};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// Histories are searched again when the number of storages exceeds twice the number at the last
-/// search by this many.
+/// Constant in the rule for the next search of histories: the number of storages must exceed twice
+/// the number at the last search by `MANY`.
 const MANY: usize = 1 << 12;
 
 /// Minimum number of storages of a long history.
@@ -42,17 +44,19 @@ const SMALL: u64 = 256;
 /// Size limit in bytes of a value that counts as small, under any budget.
 const LARGE: u64 = 1 << 20;
 
-/// Limit on the total bytes of leaves made by this module, in multiples of the size of the largest
-/// small value. Beyond the limit, no further leaf is made.
+/// Limit on the total bytes of leaves made by this module, as a multiple of the largest size that
+/// counts as small. Beyond the limit, the module makes no further leaf.
 const LEAVES: u64 = 4;
 
 /// Limit on the number of edges visited to find the values made from a running value.
 const NEAR: usize = 64;
 
-/// Number of values that lose their last handle between two comparisons of the amounts kept.
+/// Number of values that lose their last handle between two checks of how much histories keep
+/// ([`Engine::keeps_much`]).
 const TURNS: u32 = 16;
 
-/// Amounts kept at the last search of histories, and now.
+/// Storages and bytes that existed at the last search of histories, and counters until the next
+/// search.
 #[derive(Debug, Default)]
 pub(super) struct Running {
     storages: usize,
@@ -61,7 +65,7 @@ pub(super) struct Running {
     unheld: u64,
     /// Bytes of unheld leaves now.
     unheld_now: u64,
-    /// Number of further values that must lose their last handle before the next comparison.
+    /// Number of further values that must lose their last handle before the next check.
     turns: u32,
     /// Total bytes of the existing leaves that this module made.
     leaves: u64,
@@ -82,8 +86,8 @@ struct History {
 }
 
 impl Running {
-    /// Counts a value that lost its last handle. Returns true if the next comparison of the amounts
-    /// kept is not due yet.
+    /// Counts a value that lost its last handle. Returns true if the next call of
+    /// [`Engine::keeps_much`] is not due yet.
     #[inline]
     pub fn waits(&mut self) -> bool {
         let left = self.turns.checked_sub(1);
@@ -94,8 +98,8 @@ impl Running {
 
 impl<D: Device> Engine<D> {
     /// Notes that the last handle of `key` was dropped while values made from `key` still exist.
-    /// Cuts long histories if they keep much. Returns whether `key` was deleted with such a
-    /// history.
+    /// Cuts long histories if they keep much. Returns whether `key` was deleted together with a
+    /// history that was cut.
     #[inline(never)]
     pub(super) fn bound_history(&mut self, key: StorageKey) -> bool {
         self.warn_of_missing_marks();
@@ -123,7 +127,8 @@ impl<D: Device> Engine<D> {
         cuts && !self.store.graph.storages.contains_key(key)
     }
 
-    /// Whether the amount kept exceeds twice the amount at the last search, plus a constant.
+    /// Whether storages, host bytes or bytes of unheld leaves exceed twice their amount at the last
+    /// search, plus a constant.
     fn keeps_much(&mut self) -> bool {
         let (storages, host_bytes) = (self.store.graph.storages.len(), self.store.host_bytes);
         let (capacity, running) = (self.store.space.capacity(), &mut self.running);

@@ -1,12 +1,12 @@
 //! Regeneration by a schedule: every run and every eviction is decided before the first run.
 //!
 //! Regeneration on demand (`regenerate.rs`) decides before each run. If memory is short, it may
-//! evict a storage that it has just restored, and then has to restore the storage again. Such
-//! repetition can happen at every level of a deep history, so the work can grow exponentially.
-//! Therefore a regeneration that begins to repeat runs stops, and follows a schedule.
+//! evict a storage that it has just restored, and then has to restore the storage again. Repeated
+//! restoring can happen at every level of a deep history, so the work can grow exponentially. To
+//! bound the work, a regeneration that begins to repeat runs stops, and follows a schedule.
 //!
 //! A schedule is found by simulating (*rehearsing*) the remaining runs on a copy of the graph
-//! ([`Closure`]). In this simulation, all later runs and the next read of each value are known. The
+//! ([`Closure`]). In a rehearsal, all later runs and the next read of each value are known. The
 //! cost of the schedule is known before the first run.
 //!
 //! Two orders are rehearsed, because neither is always better: the order in which the program made
@@ -34,8 +34,8 @@ pub(super) struct Schedule {
 enum Step {
     /// Runs a path whose inputs are all resident.
     Run(u32),
-    /// Allows a storage to be evicted from this step on. The storage is no longer needed, or not
-    /// needed soon.
+    /// Allows a storage to be evicted from this point of the schedule on. The storage is no longer
+    /// needed, or not needed soon.
     Release(u32),
 }
 
@@ -44,8 +44,8 @@ impl<D: Device> Engine<D> {
     /// if no schedule stays within cost `most` and `most_runs` runs, or if no storage can be
     /// evicted.
     ///
-    /// The cost of a run is the result of `planned` for its path, unless that result is `None`. The
-    /// caller must have released all pins of this regeneration.
+    /// The cost of a run is `planned` of its path; where `planned` returns `None`, it is the path's
+    /// cost in the graph. The caller must have released all pins of the regeneration.
     pub(super) fn schedule(
         &self,
         wanted: &[StorageKey],
@@ -73,7 +73,7 @@ impl<D: Device> Engine<D> {
         Some(Schedule { closure, steps, runs })
     }
 
-    /// Follows a schedule. Afterwards each storage in `wanted` is resident and pinned once. On
+    /// Follows a schedule. On success, each storage in `wanted` is resident and pinned once. On
     /// failure, no storage is pinned.
     pub(super) fn follow(
         &mut self,
@@ -82,7 +82,8 @@ impl<D: Device> Engine<D> {
     ) -> Result<(), Error> {
         let Schedule { closure, steps, .. } = schedule;
         self.repeats.need(closure.runs.len());
-        // The schedule needs these storages, so pin them until it releases them.
+        // Pin the resident storages of the closure, because the schedule needs each of them until
+        // its `Release`.
         let mut pinned = vec![false; closure.storages.len()];
         for node in closure.resident() {
             self.store.pin(closure.storages[node as usize].key);

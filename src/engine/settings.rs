@@ -9,9 +9,9 @@ use remat_memory::{Space, SplitRule};
 /// no later run of the regeneration reads it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dead {
-    /// Keep dead storages while memory suffices, and evict them before any other storage. This
-    /// variant is best at nearly every budget, because the next regeneration can use storages that
-    /// the last regeneration left.
+    /// Keep dead storages while memory suffices, and evict them before any other storage. `Linger`
+    /// is best at nearly every budget, because the next regeneration can use storages that the last
+    /// regeneration left.
     #[default]
     Linger,
     /// Drop each storage as soon as it is dead.
@@ -33,8 +33,8 @@ pub enum RecomputeLimit {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Threshold in bytes: before each op, the engine evicts until at most this number of bytes is
-    /// in use. `None`: evict only when an allocation does not fit.
+    /// Threshold in bytes: before each op, the engine evicts until the bytes in use are at most the
+    /// threshold. `None`: evict only when an allocation does not fit.
     pub eviction_threshold: Option<u64>,
     /// Size in bytes below which storages are evicted only when no larger candidate is left.
     /// `None`: 1/4096 of the budget.
@@ -44,19 +44,20 @@ pub struct Settings {
     /// Limit on total recomputation, beyond which commands fail. `None`: no limit.
     pub recompute_limit: Option<RecomputeLimit>,
     /// Limit on the cost of one regeneration, beyond which its command fails. The limit is a
-    /// multiple of the cost of running each needed path once. Beyond the limit, memory is so short
-    /// that the same values are recomputed again and again.
+    /// multiple of the cost of running each needed path once. A regeneration beyond the limit has
+    /// so little memory that it recomputes some values again and again.
     pub regeneration_limit: f64,
-    /// Rule that decides which part of a hole a new block takes. Used if the device has an arena.
+    /// Rule that decides which part of a hole a new block takes. The rule has an effect only on a
+    /// device with an arena.
     pub split_rule: SplitRule,
     /// Whether to allocate the device's memory region by region as it is needed, each region twice
     /// as large as the last. The engine evicts only once all memory is allocated. If the device has
     /// no more memory, the bytes allocated so far count as the budget. The crate's `cuda` device
-    /// always allocates all of its memory at once, even with this option, and frees none of it
-    /// before it is dropped.
+    /// ignores the option: it allocates all of its memory at once, and frees it only when the
+    /// device is dropped.
     pub allow_growth: bool,
-    /// Share of evicted values whose bits are compared with those of the recomputed value: above 0
-    /// and at most 1. `None`: no values are compared.
+    /// Share of evicted values whose bits are compared with the bits of the recomputed value: above
+    /// 0 and at most 1. `None`: no values are compared.
     pub verify_recomputed: Option<f64>,
 }
 
@@ -80,7 +81,7 @@ impl Settings {
         self.min_evict_bytes.unwrap_or(budget / 4096)
     }
 
-    /// Checks that the settings make sense under this budget.
+    /// Checks that the settings make sense under the budget `budget`.
     pub(crate) fn check(&self, budget: u64) -> Result<(), Error> {
         if budget == 0 {
             return wrong(

@@ -14,18 +14,19 @@ pub struct Stats {
     /// Bytes in use now. Between steps that run by plan, the plan's block holds no values, and a
     /// runtime does not count the block. See [`plan_bytes`](Self::plan_bytes).
     pub used_bytes: u64,
-    /// Bytes of host memory for copies of uploads and for hashes of evicted values. The copies make
-    /// it possible to evict uploads. Not part of the budget.
+    /// Bytes of host memory for copies of uploads and for hashes of evicted values. The copies of
+    /// uploads make it possible to evict uploaded values. Host bytes are not part of the budget.
     pub host_bytes: u64,
     /// Part of `host_bytes` for hashes of evicted values: see
     /// [`Settings::verify_recomputed`](super::Settings::verify_recomputed).
     pub hash_bytes: u64,
     /// Most bytes ever in use.
     pub peak_bytes: u64,
-    /// Highest number of bytes that could not be evicted before an op. An eviction threshold below
-    /// this number cannot be met. 0 if no threshold is set.
+    /// Highest number of bytes that could not be evicted, measured before each op. An eviction
+    /// threshold below `unevictable_bytes` cannot be met. The number is 0 if no threshold is set.
     pub unevictable_bytes: u64,
-    /// `(free - largest free) / free`, now.
+    /// Present share of the free bytes that lie outside the largest hole: `(free - largest free) /
+    /// free`.
     pub fragmentation: f64,
     /// Number of ops run for the first time. Uploads count; views do not.
     pub ops: u64,
@@ -33,10 +34,10 @@ pub struct Stats {
     pub recomputed_ops: u64,
     /// Bytes of all outputs of recomputed ops, including outputs that were not needed.
     pub recomputed_bytes: u64,
-    /// Number of recomputed values whose bits were compared with those of the evicted value.
+    /// Number of recomputed values whose bits were compared with the bits of the evicted value.
     pub verified_values: u64,
-    /// Number of recomputed values that were not compared although verification is on. These are
-    /// values that are not in the sample, and values whose old bits are unknown. Old bits are
+    /// Number of recomputed values that were not compared although verification is on. A value is
+    /// not compared if it is not in the sample, or if its old bits are unknown. Old bits are
     /// unknown if the device had too little memory to read them. Old bits are also unknown if the
     /// step's plan was left after the value was evicted with its last handle.
     pub unverified_values: u64,
@@ -47,8 +48,8 @@ pub struct Stats {
     pub evictions: u64,
     /// Bytes of the storages that `evictions` counts.
     pub evicted_bytes: u64,
-    /// Number of storages evicted when their last handle was dropped. Such storages stay in the
-    /// table, because other storages may be recomputed from them.
+    /// Number of storages evicted when their last handle was dropped. A storage counted here stays
+    /// in the table, because other storages may be recomputed from it.
     pub fake_deletes: u64,
     /// Number of compactions: times that blocks were moved to make a hole.
     pub compactions: u64,
@@ -63,7 +64,7 @@ pub struct Stats {
     /// Cost of all repeated runs, in units of the cost model.
     pub recompute_cost: f64,
     /// Estimated seconds that the device spent on repeated runs. 0 if the device reports no times.
-    /// Estimated from a sample if timing is not free.
+    /// The number is estimated from a sample if timing is not free.
     pub recompute_seconds: f64,
     /// Seconds spent choosing storages to evict.
     pub search_seconds: f64,
@@ -85,28 +86,28 @@ pub struct Stats {
     /// Number of steps that began by plan and continued without it, because a command differed from
     /// the plan.
     pub left_plans: u64,
-    /// Number of evictions that plans avoided. For each step by plan, it counts the evictions of
-    /// the same step in its last run without a plan, minus the evictions by plan.
+    /// Number of evictions that plans avoided. For each step by plan, the number grows by the
+    /// evictions of the step's last run without a plan, minus the evictions by plan.
     pub spared_evictions: u64,
     /// Bytes of the block lent to the largest plan of a step. Values that stay between steps are
-    /// not in this block.
+    /// not in a plan's block.
     pub plan_bytes: u64,
     /// Length in bytes of the address range that the step of the largest plan used without a plan.
     /// The range reaches from the first to the last block of the step, holes included. Blocks of
-    /// values that stay between steps do not count. If the step evicted storages, it needed to
-    /// evict to fit in this range.
+    /// values that stay between steps do not count. If the step evicted storages, it would have
+    /// needed a longer range without evictions.
     pub unplanned_bytes: u64,
-    /// Seconds of all steps by plan, each measured from its first command to its mark. Includes the
-    /// time that the worker waits for its caller or the device. Excludes the time of the caller
-    /// between steps.
+    /// Seconds of all steps by plan, each measured from its first command to its mark. The time
+    /// includes waiting for the caller or the device within a step. The time of the caller between
+    /// steps is excluded.
     pub planned_seconds: f64,
-    /// Estimated seconds that the same steps would have taken without a plan. The estimate for a
+    /// Estimated seconds that the steps by plan would have taken without a plan. The estimate for a
     /// kind of step is the shortest time among its latest runs without a plan, of which at most 8
-    /// are kept. The first run of a kind does not count. Steps of a kind without a counted run are
-    /// left out here and in `planned_seconds`.
+    /// are kept. The first run of each kind of step is not used for the estimate. A kind of step
+    /// without a counted run is left out of `unplanned_seconds` and of `planned_seconds`.
     ///
-    /// The estimate is rough: often only three such runs exist, all from the slow beginning of the
-    /// program. For steps of less than a millisecond, the estimate is too high.
+    /// The estimate is rough: often a kind has only three runs without a plan, all from the slow
+    /// beginning of the program. For steps of less than a millisecond, the estimate is too high.
     pub unplanned_seconds: f64,
     /// Seconds in which steps waited for planners, or executed commands again in the tables because
     /// a plan was left. Planners work while the previous step runs.

@@ -14,22 +14,23 @@ const MANY_UNHELD: usize = 1 << 14;
 /// storages are unheld.
 const SOME_UNHELD: usize = 1 << 10;
 
-/// A mark counts as missing when the ops run since the last mark exceed this multiple of the
-/// longest step's ops.
+/// A mark counts as missing when more ops ran since the last mark than `MUCH_LONGER` times the ops
+/// of the longest step.
 const MUCH_LONGER: u64 = 8;
 
 /// Numbers of ops between marks.
 #[derive(Debug, Default)]
 pub(super) struct Lengths {
-    /// Ops run before the last mark.
+    /// Number of ops run before the last mark.
     before: u64,
-    /// Ops of the longest step.
+    /// Number of ops in the step that had the most ops.
     longest: u64,
 }
 
 impl<D: Device> Engine<D> {
     /// Makes all replacements so far by [`Engine::replace`] final: no later failure undoes them.
-    /// [`Engine::step`] includes this call; call it when the step has no more commands.
+    /// [`Engine::step`] includes a call of `confirm`. Call `confirm` when the step has no more
+    /// commands.
     pub fn confirm(&mut self) {
         self.keep_replaced();
         self.failures.next_step();
@@ -38,10 +39,10 @@ impl<D: Device> Engine<D> {
     /// Marks the end of a step.
     ///
     /// History may not cross a step through an unheld value. A tensor made from an unheld value of
-    /// an earlier step becomes a leaf. Otherwise, a loop that replaces its state (`w = w - lr * g`)
-    /// would keep all earlier states in its history. The newest state would be regenerated through
-    /// all of them. A tensor that cannot be regenerated now keeps its history until the next step
-    /// ends.
+    /// an earlier step becomes a leaf. If the newest state did not become a leaf, a loop that
+    /// replaces its state (`w = w - lr * g`) would keep all earlier states. The newest state would
+    /// be regenerated through all earlier states. A tensor that cannot be regenerated now keeps its
+    /// history until the next step ends.
     pub fn step(&mut self) {
         self.step += 1;
         self.confirm();
@@ -67,9 +68,9 @@ impl<D: Device> Engine<D> {
         self.tell(Event::DidStep { step: self.step, used: self.store.space.used() });
     }
 
-    /// Removes deleted storages from the list of lingering storages: always at both ends, and in
-    /// between whenever the list has doubled. Therefore the list is empty if no lingering storage
-    /// exists any more.
+    /// Removes deleted storages from the list of lingering dead storages: at both ends in every
+    /// call, and everywhere when the list has doubled. Because of the removal at both ends, the
+    /// list is empty if no lingering storage exists any more.
     fn forget_lingering(&mut self) {
         let storages = &self.store.graph.storages;
         let is_gone = |key: &StorageKey| !storages.contains_key(*key);
@@ -82,9 +83,9 @@ impl<D: Device> Engine<D> {
     }
 
     /// Notes that the last handle of `key` was dropped while storages made from `key` still exist.
-    /// Finds the held storages whose history now crosses a step: only these are checked when the
-    /// step ends. Returns whether `key` still exists. `key` is deleted if all storages made from it
-    /// became leaves.
+    /// Finds the held storages whose history now crosses a step, because only they are checked when
+    /// the step ends. Returns whether `key` still exists. `key` is deleted if all storages made
+    /// from it became leaves.
     pub(super) fn lost_last_handle(&mut self, key: StorageKey) -> bool {
         let mut oldest = self.store.graph.storage(key).born;
         for source in self.store.graph.sources(key) {
@@ -229,7 +230,7 @@ mod tests {
         }
         assert!(walked.iter().all(|&walked| walked <= 16), "{walked:?}");
         assert!(engine.crossing.is_empty());
-        // The state of each step, and its loss.
+        // Only the held losses and a few more storages remain.
         let (_, storages, paths) = engine.graph().counts();
         assert!(storages <= losses.len() + 8 && paths <= 8, "{storages} storages, {paths} paths");
     }

@@ -41,7 +41,7 @@ pub trait Listener: fmt::Debug + Send {
     fn on(&mut self, event: &Event, view: View<'_>);
 }
 
-/// Kinds of events that an evictor receives: no kinds if it never evicts.
+/// Kinds of events that an evictor receives: none if the evictor never evicts.
 pub(super) fn heard_by(evictor: &dyn Evictor) -> Hears {
     if evictor.evicts() { evictor.hears() } else { Hears::NOTHING }
 }
@@ -67,8 +67,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Sends the event that these storages are used by the next run. Sent only if the event has a
-    /// receiver, because it is the most frequent event.
+    /// Sends the event that the next run uses the storages `storages`. The event is the most
+    /// frequent of all, so it is sent only if it has a receiver.
     #[inline]
     pub(super) fn tell_use(&mut self, storages: &[StorageKey]) {
         if self.hears.has(Hears::USES) || !self.listeners.is_empty() {
@@ -185,7 +185,7 @@ impl<D: Device> Engine<D> {
                  call step() at the end of each pass of the training loop"
             ),
             Event::DidFail { failure } => match self.failures.find(failure) {
-                // The user cancelled the command, so this is not an error.
+                // A command that the user cancelled is not logged as an error.
                 Some(Error::Regeneration(e)) if **e == RegenerationError::Cancelled => {
                     tracing::debug!(target: "remat", error = %**e, "op failed");
                 }

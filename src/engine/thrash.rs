@@ -1,24 +1,24 @@
-//! Thrashing: a step recomputes far more than its own work. This file also has the limit on
-//! repeated runs, beyond which a step fails.
+//! Thrashing: a step recomputes far more than its own work. A step with too many repeated runs
+//! fails; the limit is in this file.
 
 use super::{Engine, Error, PathKey, RecomputeLimit};
 use crate::device::Device;
 use crate::error::RegenerationError;
 use crate::event::Event;
 
-/// A step thrashes if its recomputed cost exceeds this multiple of the cost of its first runs. If
-/// the previous step's first runs cost more, that cost counts instead.
+/// A step thrashes if its recomputed cost exceeds this multiple of the cost of first runs, in this
+/// step or the previous step, whichever is higher.
 const MULTIPLE: f64 = 4.0;
 
-/// Number of repeated runs below which no step thrashes. Therefore a few repeated runs among the
-/// first ops of a program do not count as thrashing.
+/// Number of repeated runs below which no step counts as thrashing. A few repeated runs among the
+/// first ops of a program are harmless.
 const MIN_OPS: u64 = 256;
 
-/// A step fails when its repeated runs exceed this multiple of its own ops. Without this limit, the
-/// step would run very long before it fails.
+/// A step fails when its repeated runs exceed this multiple of its own ops. Without a limit, a step
+/// with too little memory would run very long before it fails.
 const MOST_TIMES_AGAIN: u64 = 64;
 
-/// Number of repeated runs that every step may have, however small it is. This many runs take very
+/// Number of repeated runs that every step may have, however small it is. 4096 runs take very
 /// little time.
 const FEW_AGAIN: u64 = 1 << 12;
 
@@ -31,8 +31,8 @@ pub(super) struct Repeats {
     last_own: u64,
     /// Number of repeated runs.
     again: u64,
-    /// Number of paths in the largest regeneration. A step of few ops may read a value whose
-    /// history has many ops.
+    /// Number of paths in the largest regeneration. The number matters in a step of few ops that
+    /// reads a value with a long history.
     largest: u64,
     /// Whether a read is being executed. Repeated runs for reads do not count: a program may read
     /// any number of times, and the regeneration limit bounds each read.
@@ -95,7 +95,7 @@ impl StepWork {
         self.base += cost;
     }
 
-    /// Adds the cost of a repeated run. Returns whether this run makes the step begin to thrash.
+    /// Adds the cost of a repeated run. Returns whether the step begins to thrash with the run.
     pub(super) fn did_run_again(&mut self, cost: f64) -> bool {
         self.recomputed += cost;
         self.recomputed_ops += 1;
@@ -109,7 +109,7 @@ impl StepWork {
         self.evictions[usize::from(for_threshold)] += 1;
     }
 
-    /// Name of the setting to raise, which is the one that caused most evictions.
+    /// Name of the setting that caused most evictions, and that the user should therefore raise.
     fn too_low(&self) -> &'static str {
         let [for_room, for_threshold] = self.evictions;
         if for_threshold > for_room { "eviction threshold" } else { "budget" }
@@ -130,7 +130,8 @@ impl<D: Device> Engine<D> {
             let times = (10.0 * self.work.recomputed / work).round() / 10.0;
             let (step, raise) = (self.step + 1, self.work.too_low());
             if let Some(tape) = &mut self.store.tape {
-                // Mark this turn as unfit for a plan: a turn by plan could not give the warning.
+                // Mark the current turn as unfit for a plan: a turn by plan could not give the
+                // warning.
                 tape.short.spoil_if(true, "it recomputes several times its own work");
             }
             self.tell(Event::Thrash { step, path, times, raise });

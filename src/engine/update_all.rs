@@ -31,16 +31,16 @@ pub struct Issue<O> {
 
 impl<D: Device> Engine<D> {
     /// Makes updates one after the other, as [`Engine::issue`] would. No update is made if a
-    /// command failed earlier in this step, or if memory does not suffice for all updates together.
-    /// In these cases all outputs are the old values.
+    /// command failed earlier in the step, or if memory does not suffice for all updates together.
+    /// If no update is made, all outputs are the old values.
     ///
     /// Only two things can interrupt the updates in the middle: a failing device, or a panic of the
-    /// cost model or of an op's `flops`. In this case, values that the device had begun to write
-    /// over are lost, and the remaining updates are skipped.
+    /// cost model or of an op's `flops`. After an interruption, values that the device had begun to
+    /// write over are lost, and the remaining updates are skipped.
     ///
     /// # Errors
-    /// If an input key is stale, or the outputs contradict the inputs, or are not all in place. In
-    /// these cases nothing was done.
+    /// If an input key names no tensor, or the outputs contradict the inputs, or are not all in
+    /// place. After an error, nothing was done.
     pub fn issue_all(&mut self, updates: Vec<Issue<D::Op>>) -> Result<Vec<Issued>, Error> {
         let (ops, rest): (Vec<D::Op>, Vec<_>) = updates
             .into_iter()
@@ -64,8 +64,8 @@ impl<D: Device> Engine<D> {
         for (Part { keys, outputs, .. }, (targets, run)) in parts.iter().zip(&done) {
             made.push(Issued { made: self.consume(keys, outputs, targets), run: *run });
         }
-        // Give up only now: a failure undoes replacements, and with them the storages that targets
-        // name.
+        // Handle the failure only after the loop: a failure undoes replacements, and may delete
+        // storages that the targets name.
         if let Some(skipped) = skipped {
             self.tell_skipped(&skipped, &works[done.len()..]);
             let error = self.give_up_update(skipped);

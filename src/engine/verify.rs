@@ -10,7 +10,7 @@
 //! ```
 //!
 //! In a step that runs by plan, a print is taken when a value is made, if the plan evicts or
-//! remakes the value. When the plan is left, these prints are moved into the tables.
+//! remakes the value. When a plan is left, the prints taken by plan are moved into the tables.
 
 mod print;
 
@@ -27,17 +27,17 @@ use remat_rng::spread;
 use rustc_hash::FxHashMap;
 use slotmap::SecondaryMap;
 
-/// Prints of evicted values, and paths that gave other bits in a repeated run.
+/// Prints of evicted values, and paths whose repeated run gave other bits than their first run.
 #[derive(Debug)]
 pub(super) struct Verify {
-    /// Share of evicted values whose prints are kept.
+    /// Share of evicted values in the sample, whose prints are kept.
     share: f64,
-    /// Number of values drawn for the sample so far.
+    /// Number of values for which the engine has decided so far whether they are in the sample.
     asked: u64,
     prints: FxHashMap<StorageKey, Print>,
-    /// Paths that gave other bits in a repeated run, with the difference.
+    /// Paths whose repeated run gave other bits than their first run, with the difference.
     wrong: SecondaryMap<PathKey, Wrong>,
-    /// Latest failure that was the first failure of its path in `wrong`.
+    /// Latest failure that reported a path of `wrong` for the first time.
     found: Option<FailureKey>,
     by_plan: ByPlan,
     host_bytes: u64,
@@ -94,7 +94,7 @@ impl Verify {
         })))
     }
 
-    /// Bytes of host memory that the prints take.
+    /// Bytes of host memory that the prints (records of values' bits) take.
     pub fn host_bytes(&self) -> u64 {
         self.host_bytes
     }
@@ -103,8 +103,8 @@ impl Verify {
         self.counts
     }
 
-    /// Draws whether the next value is in the sample. Depends only on the number of values drawn
-    /// before.
+    /// Decides pseudo-randomly whether the next value is in the sample. The decision depends only
+    /// on the number of earlier decisions.
     fn is_in_sample(&mut self) -> bool {
         self.asked += 1;
         // A pseudo-random number of 53 bits.
@@ -112,7 +112,7 @@ impl Verify {
         number < self.share * (1u64 << 53) as f64
     }
 
-    /// Makes a print of these bits.
+    /// Makes a print of the bits of a value.
     fn print(&mut self, bits: &[u8], width: usize) -> Print {
         self.counts.hashed_bytes += bits.len() as u64;
         Print::of(bits, width)
@@ -132,7 +132,8 @@ impl Verify {
         }
     }
 
-    /// Compares a value's present bits with its print. Returns the first difference, if any.
+    /// Compares a value's present bits with its print, the record of its earlier bits. Returns the
+    /// first difference, if any.
     fn compare(&mut self, print: &Print, bits: &[u8], width: usize) -> Option<Difference> {
         self.counts.verified += 1;
         match self.print(bits, width) == *print {
@@ -177,10 +178,10 @@ impl<D: Device> Engine<D> {
         self.verify.is_some() && self.store.script.is_none()
     }
 
-    /// Keeps a print of a storage that is about to be evicted.
+    /// Keeps a print (record of the bits) of a storage that is about to be evicted.
     #[cold]
     pub(super) fn keep_bits(&mut self, key: StorageKey, cause: Cause) {
-        // After an eviction for these causes, the block has no value, or only the remains of a
+        // After a failed or postponed run, the block has no value, or only the remains of the
         // failed run.
         if matches!(cause, Cause::Failed | Cause::Postponed) || !self.verifies() {
             return;
@@ -193,8 +194,8 @@ impl<D: Device> Engine<D> {
         self.keep_bits_of(key, layout);
     }
 
-    /// Keeps a print of a storage's present bits, unless a print exists already or the value is not
-    /// in the sample.
+    /// Keeps a print (record) of a storage's present bits, unless a print exists already or the
+    /// value is not in the sample.
     fn keep_bits_of(&mut self, key: StorageKey, layout: Layout) {
         let Some(held) = self.store.graph.held(key) else { return };
         let place = Place { storage: self.store.space.offset(held), layout };
@@ -214,8 +215,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Drops the print of a storage before the storage is deleted or becomes a leaf, because no run
-    /// makes the storage again.
+    /// Drops the print (record of the bits) of a storage before the storage is deleted or becomes a
+    /// leaf, because no run makes the storage again.
     #[cold]
     pub(super) fn forget_bits(&mut self, key: StorageKey) {
         if let Some(verify) = &mut self.verify
@@ -225,7 +226,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Prepares a repeated run of a path: keeps prints of the outputs that are resident.
+    /// Prepares a repeated run of a path: keeps prints (records of the bits) of the outputs that
+    /// are resident.
     ///
     /// # Errors
     /// If an earlier repeated run of the path gave other bits.
@@ -303,15 +305,16 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// Keeps an error about other bits for the user, if it is the first error of its path. Used by
-    /// callers that can do without the value, so that their command does not fail.
+    /// Keeps an error about other bits for the user, if it is the first error of its path. For
+    /// callers whose command can do without the value, and therefore does not fail itself.
     pub(super) fn keep_other_bits(&mut self, error: &Error) {
         if self.verify.as_ref().is_some_and(|verify| verify.found == Some(error.key())) {
             self.keep_failure(error);
         }
     }
 
-    /// Compares the bits at a place with a print. Returns the first difference, if any.
+    /// Compares the bits at a place with a print, a record of earlier bits. Returns the first
+    /// difference, if any.
     ///
     /// # Errors
     /// If the device failed to show the bits.
@@ -335,8 +338,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Keeps prints of the outputs of a first run in a step by plan. The plan evicts these outputs,
-    /// or makes them again.
+    /// Keeps prints (records of the bits) of the outputs of a first run in a step by plan. Only
+    /// outputs that the plan evicts or makes again get a print.
     #[cold]
     pub(crate) fn keep_planned(&mut self, first: u32, outputs: &[Place]) {
         for (output, &place) in outputs.iter().enumerate() {
@@ -384,14 +387,15 @@ impl<D: Device> Engine<D> {
                     verify.by_plan.wrong = Some((first, wrong));
                     return false;
                 }
-                // The comparison is repeated when the command runs without a plan.
+                // The engine repeats the comparison, and reports the error, when the command runs
+                // without a plan.
                 Err(_) => return false,
             }
         }
         true
     }
 
-    /// Drops the prints of a turn by plan that has ended or did not begin.
+    /// Drops the prints (records of bits) of a turn by plan that has ended or did not begin.
     pub(crate) fn forget_planned(&mut self) {
         if let Some(verify) = &mut self.verify {
             let ByPlan { prints, .. } = std::mem::take(&mut verify.by_plan);
@@ -399,8 +403,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Moves the prints of a turn by plan into the tables. `firsts` has the paths of the turn's
-    /// first runs, by number.
+    /// Moves the prints (records of bits) of a turn by plan into the tables. `firsts` has the paths
+    /// of the turn's first runs, by number.
     pub(super) fn take_over_planned(&mut self, firsts: &[Option<PathKey>]) {
         let Some(verify) = &mut self.verify else { return };
         let ByPlan { prints, wrong } = std::mem::take(&mut verify.by_plan);

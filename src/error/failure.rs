@@ -7,8 +7,8 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FailureKey(u64);
 
-/// A failure that happened once: an error, by [`Deref`], and a key. Clones share the error and the
-/// key.
+/// A failure that happened once: an error, which [`Deref`] gives, and a key. Clones share the error
+/// and the key.
 ///
 /// ```
 /// use remat::error::RegenerationError;
@@ -29,7 +29,7 @@ impl<T> Failure<T> {
         Self(Arc::new((key, what)))
     }
 
-    /// Changes the error of this failure and keeps the key.
+    /// Changes the error of the failure and keeps the key.
     pub(crate) fn map(&self, with: impl FnOnce(&T) -> T) -> Self {
         Self(Arc::new((self.key(), with(&self.0.1))))
     }

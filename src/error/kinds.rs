@@ -78,7 +78,7 @@ pub enum RegenerationError {
     RecomputeLimit {
         /// Cost of repeated runs over cost of first runs.
         ratio: f64,
-        /// Limit that was set.
+        /// Limit that the user set.
         limit: f64,
     },
     /// The total cost of recomputing exceeds what
@@ -89,7 +89,7 @@ pub enum RegenerationError {
     RecomputeCost {
         /// Cost of repeated runs, in units of the cost model.
         cost: f64,
-        /// Limit that was set.
+        /// Limit that the user set.
         limit: f64,
     },
     /// Regenerating the inputs of one command needs far more runs than the number of different ops.
@@ -103,7 +103,7 @@ pub enum RegenerationError {
         runs: usize,
         /// Number of different ops that ran, or were still to run.
         paths: usize,
-        /// Limit that was set.
+        /// Limit that the user set.
         limit: f64,
     },
     /// The repeated runs of a step are many times the ops of the step: memory is too short for the
@@ -125,7 +125,7 @@ pub enum RegenerationError {
     Cancelled,
 }
 
-/// Handle or key that cannot be used here.
+/// Error: a handle or key cannot be used with the runtime or engine that got it.
 ///
 /// ```
 /// use remat::error::HandleError;
@@ -179,13 +179,14 @@ pub enum RuntimeError {
         /// Reason why the thread ended.
         why: String,
     },
-    /// A thread of the worker waits for the worker. The wait would never end.
+    /// A thread of the worker was about to wait for the worker, which would never end.
     #[error(
         "a listener, a cost model, a device or an op cannot wait for the runtime that calls it, because the runtime \
          answers only after the call; ask from another thread, or ask before the call"
     )]
     OwnThread,
-    /// A forked process waits for the worker. The worker's thread is missing in that process.
+    /// A forked process was about to wait for the worker, whose thread does not exist in a forked
+    /// process.
     #[error(
         "this process was forked after the runtime was started, so the runtime's worker thread is missing; start a \
          runtime in this process"

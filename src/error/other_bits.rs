@@ -15,13 +15,13 @@ pub struct OtherBits {
     pub inputs: Vec<Layout>,
     /// Number of the first output that differs.
     pub output: usize,
-    /// Layout of this output.
+    /// Layout of the output that differs.
     pub layout: Layout,
     /// Step in which the difference was found, counted from 1: the number of step marks so far,
     /// plus 1.
     pub step: u64,
-    /// Range of elements that contains the first difference, counted in row-major order. Exactly
-    /// one element if `bits` are known.
+    /// Range of elements that contains the first difference, counted in row-major order. If `bits`
+    /// are known, the range is exactly one element.
     pub elements: Range<usize>,
     /// Bits of the element at the eviction, and after the repeated run.
     pub bits: Option<[u64; 2]>,

@@ -7,14 +7,14 @@ use std::fmt;
 /// Budget with which the program would have passed the point of the failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PassingBudget {
-    /// Budget in bytes. [`ByteSize`] prints this budget as text that parses to the same number.
+    /// Budget in bytes. [`ByteSize`] prints the budget as text that parses to an equal number.
     pub bytes: u64,
-    /// Number of rehearsed ops: those that made the values present at the start of the rehearsal,
+    /// Number of ops that the rehearsal simulated: ops that make the values present at its start,
     /// and all later ops up to the failure.
     pub ops: u64,
 }
 
-/// Request for memory that could not be met, and the obstacles.
+/// Request for memory that could not be met, and what occupies the memory.
 ///
 /// ```
 /// use remat::prelude::*;
@@ -32,8 +32,8 @@ pub struct OutOfMemory {
     pub op: String,
     /// Inputs of the op, each as text such as `f32[64, 3, 32, 32]`.
     pub inputs: Vec<String>,
-    /// Bytes that did not fit, rounded as the arena rounds them. Either all outputs and scratch of
-    /// a run were requested together, or the bytes are the last part requested.
+    /// Requested bytes that did not fit, rounded as the arena rounds sizes. The request was for all
+    /// outputs and the workspace of a run together, or for one of them.
     pub wanted: u64,
     /// Hard limit in bytes.
     pub budget: u64,
@@ -43,14 +43,14 @@ pub struct OutOfMemory {
     pub free: u64,
     /// Bytes of the largest free piece.
     pub largest_free: u64,
-    /// `(free - largest_free) / free`.
+    /// Share of the free bytes outside of the largest free piece: `(free - largest_free) / free`.
     pub fragmentation: f64,
     /// Bytes of operands of the current op, and of ops that wait for the current op.
     pub pinned: u64,
     /// Bytes of unpinned leaves: values without a compute path. Leaves are values that were updated
     /// in place, committed, or made by ops that cannot run twice.
     pub leaves: u64,
-    /// Bytes that could still have been evicted. Above 0 only if evicting all of these bytes would
+    /// Bytes that could still have been evicted. Above 0 only if evicting all evictable bytes would
     /// not have sufficed, or if the policy never evicts.
     pub evictable: u64,
     /// Number of values without a handle that are kept only to recompute other values. 0 unless
@@ -58,18 +58,18 @@ pub struct OutOfMemory {
     pub unmarked: usize,
     /// Message of the device, if its own memory ran out before the budget was used up.
     pub device: Option<String>,
-    /// Five largest holders: name, bytes, and the reason why the bytes stay.
+    /// Five largest holders of memory: name, bytes, and the reason why the bytes cannot be evicted.
     pub holders: Vec<(String, u64, &'static str)>,
-    /// Larger budget with which a rehearsal of the program passed, up to this failure. `None` if no
-    /// larger budget passed, or if none was tried.
+    /// Larger budget with which a rehearsal of the program passed the point of the failure. `None`
+    /// if no tried budget passed, or if no budget was tried.
     ///
-    /// The search needs the feature `lab` and a policy of the crate. Only failures in the first two
-    /// steps, and in the two steps after an out-of-memory error, are searched.
+    /// The search needs the feature `lab` and a policy of the crate. A budget is searched only for
+    /// failures in the first two steps, and in the two steps after an out-of-memory error.
     pub passing: Option<PassingBudget>,
 }
 
 impl OutOfMemory {
-    /// Bytes that this op needed at the failure: pinned bytes, leaves, and the bytes wanted.
+    /// Bytes that the failed op needed at the failure: pinned bytes, leaves, and the bytes wanted.
     ///
     /// Later ops may need more. With another budget, other values may be in memory, so a smaller
     /// budget may suffice. [`OutOfMemory::passing`] is a budget for all ops so far. `tune::Tuner`
@@ -93,7 +93,8 @@ impl OutOfMemory {
 
 impl std::error::Error for OutOfMemory {}
 
-/// Prints like [`Display`](fmt::Display), for people who see the error from `unwrap` or `main`.
+/// Prints the text of [`Display`](fmt::Display), for people who see the error from `unwrap` or
+/// `main`.
 impl fmt::Debug for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -103,11 +104,11 @@ impl fmt::Debug for OutOfMemory {
 impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let size = |bytes| ByteSize(bytes);
-        // A policy that does not evict needs room for all bytes in use.
+        // With a policy that never evicts, all bytes in use must fit, evictable bytes included.
         let evicts = self.op_needed() > self.budget;
         let needed = if evicts { self.op_needed() } else { self.used + self.wanted };
         let [budget, needed] = ByteSize::apart(self.budget, needed);
-        // The request, and the bytes in use.
+        // Print the request, and the bytes in use.
         writeln!(
             f,
             "out of memory: {}({}) wanted {} more, but the budget is {}",
@@ -131,12 +132,12 @@ impl fmt::Display for OutOfMemory {
             size(self.leaves),
             size(self.evictable)
         )?;
-        // The largest holders.
+        // Print the largest holders.
         for (i, (name, bytes, why)) in self.holders.iter().enumerate() {
             let head = if i == 0 { "  largest holders: " } else { "                   " };
             writeln!(f, "{head}{} {name} ({why})", size(*bytes))?;
         }
-        // What the user can do.
+        // Say what the user can do.
         if self.unmarked > 0 {
             writeln!(
                 f,

@@ -8,8 +8,9 @@ use crate::graph::StorageKey;
 /// Without a known step, evicts the least recently used candidate.
 ///
 /// The rule is optimal if restoring costs the same for all evicted storages and takes no memory. In
-/// this crate, restoring needs the inputs of an op in memory, so this policy fails in some budgets
-/// in which others succeed. The policy is an oracle to compare with.
+/// this crate, restoring a storage needs an op's inputs in memory, so the policy fails in some
+/// budgets in which other policies succeed. The policy is an oracle, to compare other policies
+/// with.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Belady;
 
@@ -33,5 +34,5 @@ impl Policy for Belady {
     }
 }
 
-/// [`Future`](crate::graph::Future) has the next uses, so this policy keeps no records.
+/// [`Future`](crate::graph::Future) has the next uses, so `Belady` keeps no records.
 impl ByStep for Belady {}

@@ -1,4 +1,4 @@
-//! Evictor that ranks by scores, for policies of the crate and of users.
+//! Evictor that ranks candidates by scores, for policies of the crate and of users.
 
 use super::candidates::{Tier, UNKNOWN};
 use super::search::{Field, Question, Search};
@@ -10,8 +10,8 @@ use remat_rng::SplitMix64;
 use std::cell::Cell;
 use std::cmp::Reverse;
 
-/// Evicts the candidate with the lowest score of a [`Policy`]. On a tie, evicts the candidate that
-/// was in use most recently.
+/// Evicts the candidate to which a [`Policy`] gives the lowest score. On a tie, evicts the
+/// candidate that was in use most recently.
 #[derive(Debug)]
 pub struct ByScore {
     policy: Box<dyn Policy>,
@@ -21,11 +21,11 @@ pub struct ByScore {
     sampling: Option<SplitMix64>,
     score_evaluations: u64,
     /// Whether the notes of all candidates must be reset. A note is a number that the store keeps
-    /// for the evictor; here it is a floor. True at first, because another evictor may have left
-    /// notes with another meaning.
+    /// for the evictor. `ByScore` uses notes as floors: lower bounds of scores. The flag is true at
+    /// first, because an earlier evictor may have left notes with another meaning.
     all_lowered: bool,
     search: Search,
-    /// Buffer for notes, used when tiers after the first tier are searched.
+    /// Buffer for notes, used when a search includes more than the first tier.
     open: Vec<Cell<f64>>,
 }
 
@@ -63,14 +63,14 @@ impl ByScore {
     }
 
     /// Score and position of the candidate with the lowest score among all tiers up to `tier`,
-    /// found by floors.
+    /// found with the lower bounds of scores.
     fn lowest(&mut self, tier: Tier, view: View<'_>) -> Option<(f64, usize)> {
         let Self { policy, score_evaluations, all_lowered, search, open, .. } = self;
         let floors = policy.floors().expect("only asked where there are floors");
         let (aging, exact) = (floors.aging(), floors.floors_are_scores());
         let candidates = view.candidates;
-        // `all_lowered` stays true while the search runs, so that after a panic of the policy all
-        // notes are reset.
+        // `all_lowered` stays true while the search runs. If the policy panics, the next search
+        // then resets all notes.
         if std::mem::replace(all_lowered, true) {
             candidates.forget_notes();
         }
@@ -110,8 +110,8 @@ impl ByScore {
         found.map(|(score, at)| (floors.as_score(score), at))
     }
 
-    /// Score and position of the candidate with the lowest score among all tiers up to `tier`,
-    /// found by computing the scores of all candidates or of a sample.
+    /// Score and position of the candidate with the lowest score among all tiers up to `tier`.
+    /// Computes the scores of all candidates, or of a sample.
     fn lowest_of(&mut self, tier: Tier, sample: bool, view: View<'_>) -> Option<(f64, usize)> {
         let candidates = view.candidates;
         let count = candidates.keys().len();
@@ -120,7 +120,7 @@ impl ByScore {
         let mut best: Option<(OrderedFloat<f64>, Reverse<u64>, usize)> = None;
         let mut position = 0;
         loop {
-            // Advance by 1 to sqrt(n) positions, with equal probability, so that about 2 sqrt(n)
+            // Advance by a random number of positions from 1 to sqrt(n), so that about 2 sqrt(n)
             // candidates are scored.
             if stride > 1
                 && let Some(numbers) = &mut sampling
@@ -143,7 +143,7 @@ impl ByScore {
         best.map(|(score, _, at)| (score.0, at))
     }
 
-    /// Resets the notes of candidates whose scores may have fallen.
+    /// Resets the notes (lower bounds of scores) of candidates whose scores may have fallen.
     fn forget_lowered(&mut self, view: View<'_>) {
         let Some(floors) = self.policy.floors() else { return };
         let lowered = floors.lowered();
@@ -154,7 +154,7 @@ impl ByScore {
     }
 }
 
-/// Resets the note of `key`, if `key` is a candidate.
+/// Resets the note (lower bound of the score) of `key`, if `key` is a candidate.
 fn lower(key: StorageKey, view: View<'_>) {
     let position = view.graph.storages.get(key).and_then(|storage| storage.candidate);
     if let Some(position) = position {
@@ -193,8 +193,8 @@ impl Evictor for ByScore {
     }
 
     fn hears(&self) -> Hears {
-        // The rare events include `DidChangeCost`, after which the cost of a candidate may have
-        // fallen.
+        // Also hear the rare events: they include `DidChangeCost`, after which the cost of a
+        // candidate may have fallen.
         self.policy.hears().and(Hears::RARE)
     }
 

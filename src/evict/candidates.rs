@@ -1,4 +1,5 @@
-//! Candidates for eviction, kept by the store as parallel lists.
+//! Candidates for eviction. The store keeps the data of candidates in parallel lists, with one
+//! entry for each candidate.
 
 use crate::graph::{Graph, Storage, StorageKey};
 use remat_memory::Held;
@@ -13,13 +14,15 @@ pub enum Tier {
     Small,
     /// Inputs of a waiting run of the current regeneration.
     Awaited,
-    /// Storages of 0 bytes, whose eviction would free no memory. Never evicted.
+    /// Storages of 0 bytes, whose eviction would free no memory. No storage in this tier is ever
+    /// evicted.
     Worthless,
-    /// Pinned storages. Never evicted.
+    /// Pinned storages. No storage in this tier is ever evicted.
     Pinned,
 }
 
-/// Note of a candidate for which the evictor has computed no number yet.
+/// Note (number kept for the evictor) of a candidate for which the evictor has computed no number
+/// yet.
 pub(super) const UNKNOWN: f64 = f64::NEG_INFINITY;
 
 /// Note of a candidate that a search skips: NaN, which is never lower than another note.
@@ -32,27 +35,27 @@ pub(super) const SPARED: f64 = f64::NAN;
 #[derive(Debug, Default)]
 pub(crate) struct Candidates {
     keys: Vec<StorageKey>,
-    /// For each candidate, the clock time when an op last read or made it.
+    /// Clock time when an op last read or made each candidate.
     since: Vec<Cell<f64>>,
     tiers: Vec<Tier>,
-    /// Serial number of each candidate's addition or last unpin. The highest number wins a tie of
-    /// scores.
+    /// Serial number of each candidate's addition or last unpin. On a tie of scores, the candidate
+    /// with the highest number is evicted.
     order: Vec<u64>,
-    /// Number that the evictor keeps for each candidate: its *note*. Begins as [`UNKNOWN`], and
-    /// moves with the candidate.
+    /// Number that the evictor keeps for each candidate: its *note*. A note begins as [`UNKNOWN`],
+    /// and moves when the candidate's position changes.
     notes: Vec<Cell<f64>>,
     /// Second number that the evictor keeps for each candidate: the time of the candidate's next
-    /// use. Meaningless while the note is [`UNKNOWN`].
+    /// use. The time is meaningless while the candidate's note is [`UNKNOWN`].
     due: Vec<Cell<f64>>,
     /// Copy of `notes` in which candidates outside [`Tier::Free`] have [`SPARED`]. Most searches
-    /// read only this list.
+    /// read only `open`.
     open: Vec<Cell<f64>>,
     unpinned: u64,
-    /// Total bytes of the candidates that are not pinned.
+    /// Total bytes of the candidates that can be evicted, because they are not pinned.
     evictable_bytes: u64,
-    /// Size below which a storage is [`Tier::Small`].
+    /// Size in bytes below which a storage is in [`Tier::Small`].
     min_evict_bytes: u64,
-    /// The value of `min_evict_bytes` without a forecast.
+    /// Value of `min_evict_bytes` when no forecast sets another value.
     usual_min_evict_bytes: u64,
 }
 
@@ -79,7 +82,8 @@ impl Candidates {
         self.tiers[position]
     }
 
-    /// Serial number of a candidate. The highest number wins a tie of scores.
+    /// Serial number of a candidate. On a tie of scores, the candidate with the highest number is
+    /// evicted.
     pub fn order(&self, position: usize) -> u64 {
         self.order[position]
     }
@@ -88,13 +92,14 @@ impl Candidates {
         &self.notes
     }
 
-    /// Notes of the candidates in [`Tier::Free`], and [`SPARED`] for all other candidates.
+    /// Notes (numbers kept for the evictor) of the candidates in [`Tier::Free`], and [`SPARED`] for
+    /// all other candidates.
     pub fn open(&self) -> &[Cell<f64>] {
         &self.open
     }
 
-    /// Writes to `open` the notes of the candidates up to `tier`, and [`SPARED`] for all other
-    /// candidates.
+    /// Writes to `open` the notes (numbers kept for the evictor) of the candidates up to `tier`,
+    /// and [`SPARED`] for all other candidates.
     pub fn open_up_to(&self, tier: Tier, open: &mut Vec<Cell<f64>>) {
         let of = |(note, &tier_of): (&Cell<f64>, &Tier)| {
             Cell::new(if tier_of <= tier { note.get() } else { SPARED })
@@ -103,7 +108,7 @@ impl Candidates {
         open.extend(self.notes.iter().zip(&self.tiers).map(of));
     }
 
-    /// Sets the note of a candidate.
+    /// Sets the note of a candidate, a number kept for the evictor.
     #[inline]
     pub fn note(&self, position: usize, note: f64) {
         self.notes[position].set(note);
@@ -112,7 +117,7 @@ impl Candidates {
         }
     }
 
-    /// Sets all notes to [`UNKNOWN`].
+    /// Sets the notes of all candidates to [`UNKNOWN`].
     pub fn forget_notes(&self) {
         (0..self.keys.len()).for_each(|position| self.note(position, UNKNOWN));
     }
@@ -141,8 +146,8 @@ impl Candidates {
 
     /// Removes a storage that is about to be evicted or to lose its producer.
     ///
-    /// If another candidate takes the free position, returns that candidate and the position. The
-    /// caller must store the position in that candidate's storage.
+    /// If the last candidate moves to the free position, returns the moved candidate and the
+    /// position. The caller must store the position in the moved candidate's storage.
     #[inline]
     pub fn remove(&mut self, storage: &mut Storage, held: Held) -> Option<(StorageKey, u32)> {
         let position = storage.candidate.take()?;
@@ -188,8 +193,8 @@ impl Candidates {
         self.set_tier(position, self.tier_of(storage, held.bytes));
     }
 
-    /// Sets the size below which storages are [`Tier::Small`]; `None` means the usual size.
-    /// O(candidates) if the size changes.
+    /// Sets the size below which storages are in [`Tier::Small`]; `None` means the size without a
+    /// forecast. O(candidates) if the size changes.
     pub fn set_min_evict_bytes(&mut self, bytes: Option<u64>, graph: &Graph) {
         let bytes = bytes.unwrap_or(self.usual_min_evict_bytes);
         if std::mem::replace(&mut self.min_evict_bytes, bytes) == bytes {

@@ -1,9 +1,9 @@
 //! Classes of evicted storages by union-find: a fast approximation of the evicted neighbourhood.
 //!
 //! Each evicted storage is a member of a class, whose root carries the sum of its members' costs.
-//! Evicting a storage joins the classes around it. Restoring a storage takes its cost out of the
-//! sum. For speed, classes are never split, so a class may hold storages that are no longer
-//! connected.
+//! Evicting a storage joins the classes of its evicted neighbours. Restoring a storage subtracts
+//! its cost from the sum of its class. For speed, a class is never split, so it may have members
+//! that are no longer connected.
 
 use super::Lowered;
 use super::forest::{Forest, NodeKey};
@@ -16,9 +16,10 @@ use smallvec::SmallVec;
 struct Class {
     /// Sum of the costs of all members, up to rounding.
     cost: f64,
-    /// Number of nodes that were joined, for union by size. Never falls.
+    /// Number of nodes that were joined, for union by size. The number never falls.
     size: u32,
-    /// Candidates whose floors must fall when `cost` falls.
+    /// Candidates whose floor (lower bound of the cost around the candidate) must fall when `cost`
+    /// falls.
     watchers: Vec<Watcher>,
 }
 
@@ -28,12 +29,12 @@ impl Class {
     }
 }
 
-/// Candidate whose floor contains the cost of a class.
+/// Candidate whose floor (lower bound of a cost) includes the cost of a class.
 #[derive(Clone, Copy, Debug)]
 struct Watcher {
     key: StorageKey,
-    /// Value of [`Told::stamp`] when the candidate began to watch. If the candidate's stamp has
-    /// another value now, the watcher is out of date.
+    /// Value of [`Told::stamp`] when the candidate began to watch the class. If the candidate's
+    /// stamp has changed since, the watcher is out of date.
     stamp: u64,
 }
 
@@ -67,13 +68,14 @@ impl Classes {
         }
     }
 
-    /// Removes a storage from its class, if any. The other members stay together.
+    /// Removes a storage from its class, if it is in one. The remaining members stay in one class.
     pub fn leave(&mut self, key: StorageKey) {
         self.leave_telling(key, |_, _| false);
     }
 
-    /// Removes a storage from its class, and calls `tell` for each watcher of the class with the
-    /// removed cost. Watchers for which `tell` returns false are dropped.
+    /// Removes a storage from its class. Calls `tell` with the removed cost for each watcher, a
+    /// candidate whose floor includes the class. Watchers for which `tell` returns false are
+    /// dropped.
     fn leave_telling(&mut self, key: StorageKey, mut tell: impl FnMut(Watcher, f64) -> bool) {
         if let Some(member) = self.members.remove(key) {
             let root = self.sets.root(member.node);
@@ -133,8 +135,8 @@ type Roots = SmallVec<[NodeKey; 4]>;
 
 /// Classes, with a floor (lower bound) of the cost around each candidate whose score was computed.
 ///
-/// An eviction only adds to classes, so floors stay valid. When a member leaves a class, the floors
-/// of all watchers of the class fall by the member's cost.
+/// An eviction only raises the costs of classes, so floors stay valid. When a member leaves a
+/// class, the floors of all watchers of the class fall by the member's cost.
 #[derive(Debug, Default)]
 pub(super) struct WatchedClasses {
     classes: Classes,
@@ -152,7 +154,8 @@ struct Told {
 }
 
 impl WatchedClasses {
-    /// Present cost of the classes around a candidate. Records this cost as the candidate's floor.
+    /// Present cost of the classes around a candidate. Records the cost as the candidate's floor,
+    /// the lower bound of later costs.
     pub fn cost(&mut self, candidate: StorageKey, graph: &Graph) -> f64 {
         let Self { classes, told, stamps } = self;
         let roots = classes.roots_of(graph.sources(candidate).chain(graph.dependents(candidate)));
@@ -166,7 +169,7 @@ impl WatchedClasses {
             Told { floor: 0.0, stamp: *stamps, watched: Roots::new() }
         });
         own.floor = cost;
-        // Watched classes may have been joined or removed in the meantime.
+        // Watched classes may have been joined or removed since the candidate's last score.
         own.watched.retain(|node| classes.sets.contains(*node));
         for node in &mut own.watched {
             *node = classes.sets.root(*node);
@@ -177,7 +180,7 @@ impl WatchedClasses {
         for root in fresh {
             let watchers = &mut classes.sets[root].watchers;
             if watchers.len() == watchers.capacity() {
-                // Before the list grows, out-of-date watchers are removed.
+                // Remove watchers that are out of date, instead of making the list longer.
                 watchers.retain(|w| told.get(w.key).is_some_and(|told| told.stamp == w.stamp));
             }
             watchers.push(Watcher { key: candidate, stamp });
@@ -195,7 +198,8 @@ impl WatchedClasses {
         self.classes.join(key, graph);
     }
 
-    /// Removes a restored or forgotten storage, and lowers the floors that contain its cost.
+    /// Removes a restored or deleted storage from its class, and lowers the candidates' floors
+    /// (lower bounds of costs) that include the storage's cost.
     pub fn leave(&mut self, key: StorageKey, graph: &Graph, lowered: &mut Lowered) {
         let Self { classes, told, .. } = self;
         classes.leave_telling(key, |watcher, cost| match told.get_mut(watcher.key) {
@@ -209,8 +213,8 @@ impl WatchedClasses {
         if told.is_empty() {
             return;
         }
-        // For the neighbours of `key`, the floor may fall by the cost of the whole class, not only
-        // by that of `key`.
+        // The floor of a neighbour of `key` may fall by the cost of the whole class, not only by
+        // the cost of `key`.
         for neighbour in graph.sources(key).chain(graph.dependents(key)) {
             if told.remove(neighbour).is_some() {
                 lowered.push(neighbour);

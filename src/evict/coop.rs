@@ -1,4 +1,4 @@
-//! Eviction of windows of neighbouring storages (Coop).
+//! Eviction of windows: sets of storages at neighbouring addresses (Coop).
 
 use super::formula::Ranking;
 use super::{
@@ -14,13 +14,13 @@ use std::collections::VecDeque;
 /// addresses.
 ///
 /// The score of a storage is `(own cost + cost of its evicted neighbourhood) / staleness`. The size
-/// is not part of the score, because the window has the requested size. Free bytes in a window cost
-/// nothing. A window never spans a block that cannot be evicted.
+/// of a storage is not part of its score, because each window has the requested size. Free bytes in
+/// a window cost nothing. A window never spans a block that cannot be evicted.
 ///
 /// If no window is wide enough, the storage with the lowest score per byte is evicted. On devices
 /// that only count bytes, storages have no addresses, so the storage with the lowest score per byte
-/// is always evicted. Two parts of the paper are not in this type. The first is an arena with cheap
-/// storages at one end. The second is updates in place, which the engine does.
+/// is always evicted. `Coop` leaves out the paper's arena with cheap storages at one end. The
+/// paper's updates in place are also left out, because the engine does them.
 #[derive(Debug)]
 pub struct Coop {
     ranking: Ranking,
@@ -72,7 +72,7 @@ impl Coop {
                 _ => false,
             };
             if !goes {
-                // No window spans this block.
+                // A window cannot span this block, so the next window begins after it.
                 self.chunks.clear();
                 (start, bytes, sum) = (0, 0, 0.0);
                 continue;
@@ -124,8 +124,8 @@ impl Default for Coop {
 
 impl Evictor for Coop {
     fn next(&mut self, want: Want, view: View<'_>) -> Option<Victim> {
-        // For `Must`, `want.bytes` is only the shortage. The window must be as wide as the shortage
-        // and all free bytes together.
+        // For `Must`, `want.bytes` is only the number of missing bytes. The window must be as wide
+        // as the missing bytes and all free bytes together.
         let bytes = match want.need {
             Need::Must => want.bytes + view.space.free_bytes(),
             Need::Wish => want.bytes,
@@ -152,7 +152,7 @@ impl Evictor for Coop {
     }
 
     fn on(&mut self, event: &Event, view: View<'_>) {
-        // The run begins, so the request for which the window was chosen is over.
+        // A run begins, so the allocation for which the window was chosen is over.
         if matches!(event, Event::DidUse { .. }) {
             self.window.clear();
         }

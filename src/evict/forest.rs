@@ -14,10 +14,10 @@ pub(super) struct Forest<T> {
 
 #[derive(Debug)]
 struct Node<T> {
-    /// `None` for a root.
+    /// Parent of the node; `None` for the root of a tree.
     parent: Option<NodeKey>,
-    /// Number of child nodes, plus one until the node itself is released. A node with 0 references
-    /// is removed, so the forest holds only nodes that members need.
+    /// Number of child nodes, plus one until the node's user releases the node. A node with 0
+    /// references is removed. The forest thus has only nodes that users of the forest still need.
     references: u32,
     /// Value of the set if the node is a root; meaningless in other nodes.
     value: T,
@@ -74,8 +74,8 @@ impl<T> Forest<T> {
         }
     }
 
-    /// Removes one reference from a node. A node with 0 references is removed, and its parent is
-    /// then released in the same way.
+    /// Removes one reference from a node. A node with 0 references is removed, which also removes a
+    /// reference from its parent.
     pub fn release(&mut self, node: NodeKey) {
         let mut next = Some(node);
         while let Some(node) = next {

@@ -1,4 +1,5 @@
-//! Family of scoring rules that combine parts. DTR's rule h_DTR is one of them.
+//! Family of scoring rules that combine cost, size and staleness. DTR's rule h_DTR belongs to the
+//! family.
 
 use super::classes::WatchedClasses;
 use super::neighbourhood::{Neighbourhood, Reach};
@@ -6,8 +7,9 @@ use super::{Aging, Floors, Lowered, Policy, View};
 use crate::event::{Event, Hears};
 use crate::graph::StorageKey;
 
-/// Scoring rule `(own cost + cost around)^a / ((MiB + MiB of free neighbours)^b * staleness^c)`.
-/// Any part can be left out.
+/// Scoring rule: cost divided by size and staleness, as `(own cost + cost around)^a / ((MiB + MiB
+/// of free neighbours)^b * staleness^c)`. The cost around a candidate is the cost of evicted
+/// storages connected to it. Any part can be left out.
 ///
 /// A part with the exponent 0 is left out. If both own cost and cost around are left out, the
 /// numerator is 1.
@@ -24,8 +26,8 @@ pub struct Formula {
     pub own_cost: bool,
     /// Selects the evicted storages around the candidate whose costs count.
     pub around: Around,
-    /// Whether free bytes beside the candidate count as the candidate's bytes. Eviction makes one
-    /// hole of all these bytes.
+    /// Whether free bytes beside the candidate count as the candidate's bytes, because eviction
+    /// makes one hole of both.
     pub free_neighbours: bool,
     /// Exponents of the parts.
     pub exponents: Exponents,
@@ -44,16 +46,16 @@ pub struct Formula {
 pub enum Around {
     /// No storage around the candidate counts.
     Nothing,
-    /// All evicted storages needed to recompute the candidate.
+    /// Sources: all evicted storages needed to recompute the candidate.
     Sources,
     /// Up to 1024 evicted sources, and the four nearest evicted dependents, each with a weight.
     ///
     /// Sources are the evicted storages needed to recompute the candidate. A source that has a
-    /// handle counts with 0.3 of its cost, because a command is likely to use it and have it
-    /// restored anyway. A source without a handle counts in full. Dependents are the evicted
+    /// handle counts with 0.3 of its cost, because a later command will probably have it restored
+    /// anyway. A source without a handle counts with its full cost. Dependents are the evicted
     /// storages that need the candidate to be recomputed. A dependent that has a handle counts with
-    /// 0.9 of its cost, because it is likely to be used. Any other dependent counts with 0.15 of
-    /// its cost.
+    /// 0.9 of its cost, because it is likely to be used. A dependent without a handle counts with
+    /// 0.15 of its cost.
     Ancestors,
     /// The evicted neighbourhood: all evicted sources, and all evicted storages that need the
     /// candidate to be recomputed.
@@ -86,12 +88,12 @@ pub struct Exponents {
 /// Weights of evicted ancestors (sources).
 ///
 /// For ancestors that have a handle, the weights .7, .5, .3, .15 and 0 were tried. The weight .3 is
-/// best on the traces of the DTR paper. A limit of 1024 paths is as good as no limit; a longer walk
-/// takes more time than restoring the storages.
+/// best on the traces of the DTR paper. A limit of 1024 paths gives scores as good as no limit. A
+/// longer walk would take more time than restoring the storages.
 const ANCESTORS: Reach = Reach { held: 0.3, unheld: 1.0, most: 1024, nearest_first: false };
 
-/// Weights of evicted dependents. In training, more than four dependents give the costs of
-/// dependents too much weight (docs/learned-eviction.md, "What else was tried").
+/// Weights of evicted dependents. Only four dependents count: with more, their costs have too much
+/// weight in training (docs/learned-eviction.md, "What else was tried").
 const DEPENDENTS: Reach = Reach { held: 0.9, unheld: 0.15, most: 4, nearest_first: true };
 
 impl Default for Exponents {
@@ -159,8 +161,9 @@ impl Formula {
         score
     }
 
-    /// Rank of a candidate: `(numerator / size)^(1 / c)`. The search divides ranks by the plain
-    /// staleness, so ranks order candidates as scores do.
+    /// Rank of a candidate: `(numerator / size)^(1 / c)`, where `c` is the exponent of the
+    /// staleness. The search divides ranks by the staleness without an exponent. Divided ranks
+    /// order candidates as scores do.
     fn rank(&self, candidate: StorageKey, around: f64, view: View<'_>) -> f64 {
         let score = self.before_staleness(candidate, around, view);
         match self.exponents.staleness {
@@ -169,8 +172,8 @@ impl Formula {
         }
     }
 
-    /// Converts a rank to a score. If the rank was divided by the staleness, the score is divided
-    /// by it, too.
+    /// Converts a rank to a score. A rank divided by the staleness becomes a score divided by the
+    /// power of the staleness.
     fn score_of(&self, rank: f64) -> f64 {
         match self.exponents.staleness {
             0.0 => rank,
@@ -178,8 +181,8 @@ impl Formula {
         }
     }
 
-    /// Cost around a candidate for which its rank is `rank`; infinite if the cost cannot be
-    /// computed from the rank.
+    /// Inverse of [`Self::rank`]: the cost around a candidate that gives it the rank `rank`.
+    /// Infinite if the cost cannot be computed from the rank.
     fn around(&self, candidate: StorageKey, rank: f64, view: View<'_>) -> f64 {
         if self.exponents.cost != 1.0 {
             return f64::INFINITY;
@@ -192,8 +195,8 @@ impl Formula {
         self.score_of(rank) * size - own
     }
 
-    /// How scores change with time; `None` if they may change in any way, so that floors are
-    /// impossible.
+    /// How scores change with time; `None` if scores may change in any way, so that lower bounds of
+    /// scores are impossible.
     fn aging(&self) -> Option<Aging> {
         if self.free_neighbours && self.exponents.bytes != 0.0 || self.exponents.cost < 0.0 {
             return None;
@@ -206,7 +209,8 @@ impl Formula {
     }
 }
 
-/// Exponent 2/3 of staleness and distance. Ranks with this exponent are computed without `powf`.
+/// Exponent 2/3, of the staleness or of the distance to the next use. Ranks with the exponent 2/3
+/// are computed without `powf`.
 pub(super) const TWO_THIRDS: f64 = 2.0 / 3.0;
 
 fn power(base: f64, exponent: f64) -> f64 {
@@ -214,8 +218,8 @@ fn power(base: f64, exponent: f64) -> f64 {
         1.0 => base,
         2.0 => base * base,
         0.5 => base.sqrt(),
-        // The exponent 3 / 2 is that of the ranks of `Formula::ANCESTORS`. The result has the same
-        // bits on every machine.
+        // Ranks of `Formula::ANCESTORS` have the exponent 3 / 2. Computed with `sqrt`, the power
+        // has the same bits on every machine.
         1.5 => base * base.sqrt(),
         TWO_THIRDS => (base * base).cbrt(),
         _ => base.powf(exponent),
@@ -226,7 +230,7 @@ fn power(base: f64, exponent: f64) -> f64 {
 #[derive(Debug)]
 pub struct Ranking {
     formula: Formula,
-    /// Result of `Formula::aging`, which never changes.
+    /// Result of `Formula::aging` for `formula`, computed once.
     aging: Option<Aging>,
     book: Book,
     lowered: Lowered,
@@ -241,8 +245,8 @@ enum Book {
 }
 
 impl Ranking {
-    /// Present cost around a candidate. Stops early once the part found so far makes the rank
-    /// exceed `enough`.
+    /// Present cost around a candidate. The walk stops early once the cost found so far makes the
+    /// rank exceed `enough`.
     fn around(&mut self, candidate: StorageKey, enough: f64, view: View<'_>) -> f64 {
         match &mut self.book {
             Book::Nothing => 0.0,

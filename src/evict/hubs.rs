@@ -7,14 +7,15 @@ use crate::event::{Event, Hears};
 use crate::graph::{Graph, StorageKey};
 use ordered_float::OrderedFloat;
 
-/// Evicts as `dtr-eq` does, but locks hubs. A locked storage is not evicted.
+/// Evicts as `dtr-eq` does, but locks hubs. Hubs are storages that many other storages are
+/// connected through; a locked hub is not evicted.
 ///
 /// The hub measure of a candidate is the number of its sources times the number of its dependents.
 /// The policy locks the tenth of the candidates with the highest measure. The rule follows
 /// T-Control (ASPLOS 2026), which locks storages of high betweenness so that chains of
-/// recomputation stay short. The source code of T-Control is not public; this policy uses
-/// betweenness over shortest paths of two edges, and a fixed share. Each choice computes the scores
-/// of all candidates.
+/// recomputation stay short. The source code of T-Control is not public. This policy measures
+/// betweenness over shortest paths of two edges, and locks a fixed share of the candidates. Each
+/// choice computes the scores of all candidates.
 #[derive(Debug)]
 pub struct LockHubs {
     ranking: Ranking,
@@ -45,7 +46,7 @@ impl Evictor for LockHubs {
             self.candidates.push((pairs(key, view.graph), score, key));
         }
         self.score_evaluations += self.candidates.len() as u64;
-        // The last tenth after sorting is locked.
+        // The tenth with the highest hub measure, at the end after sorting, is locked.
         self.candidates.sort_by_key(|&(pairs, ..)| pairs);
         let open = self.candidates.len() - self.candidates.len() / LOCKED;
         let lowest =

@@ -21,8 +21,8 @@ use std::str::FromStr;
 #[non_exhaustive]
 pub enum PolicyKind {
     /// `megengine`: see [`MegEngine`]. Parameters:
-    /// `megengine:own-cost:cost=A:bytes=B:staleness=C:rerun=R`, in any order. Omitted parameters
-    /// have their default values.
+    /// `megengine:own-cost:cost=A:bytes=B:staleness=C:rerun=R`, in any order. A parameter that is
+    /// left out has its default value.
     MegEngine {
         /// Exponents of the parts of the score.
         exponents: Exponents,
@@ -34,7 +34,8 @@ pub enum PolicyKind {
     /// `dtr`: see [`Formula::DTR`]. A name with exponents, as in `dtr:staleness=0.5`, parses to a
     /// formula. The names `ancestors`, `dtr-eq` and `dtr-local` take exponents in the same way.
     Dtr,
-    /// `ancestors`: see [`Formula::ANCESTORS`]. The best policy without knowledge of the future.
+    /// `ancestors`: see [`Formula::ANCESTORS`]. Of the policies without predictions of later
+    /// commands, `ancestors` is the best.
     #[default]
     Ancestors,
     /// `dtr-eq`: see [`Formula::DTR_EQ`].
@@ -88,7 +89,7 @@ pub enum ParsePolicyError {
         "`{0}` is not a policy; choose one of learned, learned:portfolio, learned:search, learned:search:RUNS"
     )]
     Learn(String),
-    /// The policy does not have this parameter, or the value is invalid.
+    /// The policy does not have the parameter, or the parameter's value is invalid.
     #[error("parameter `{parameter}` of `{text}`: {why}")]
     Parameter {
         /// The text that was parsed.
@@ -163,7 +164,7 @@ impl PolicyKind {
     }
 
     /// Builds a new evictor that scores about `2 * sqrt(n)` of `n` candidates at each choice.
-    /// `seed` chooses these candidates.
+    /// `seed` chooses the candidates that are scored.
     ///
     /// ```
     /// use remat::PolicyKind;
@@ -177,7 +178,7 @@ impl PolicyKind {
 
     pub(crate) fn evictor(self, seed: u64, sampling: Option<u64>) -> Box<dyn Evictor> {
         match self {
-            // These evictors do not choose only by scores.
+            // `coop` and `t-control` do not choose only by scores, so they are not sampled.
             Self::Coop => return Box::new(Coop::default()),
             Self::LockHubs => return Box::new(LockHubs::default()),
             _ => {}
@@ -189,7 +190,7 @@ impl PolicyKind {
     }
 
     /// Scores of the policy; `None` for the policy that never evicts. The policies `coop` and
-    /// `t-control` do not choose only by these scores.
+    /// `t-control` do not choose only by scores.
     ///
     /// ```
     /// use remat::PolicyKind;
@@ -261,7 +262,7 @@ impl PolicyKind {
         }
     }
 
-    /// Whether the policy uses forecasts of known steps.
+    /// Whether the policy uses predictions of later commands, from known steps.
     ///
     /// ```
     /// use remat::PolicyKind;
@@ -309,9 +310,9 @@ impl PolicyKind {
         Self::named().into_iter().filter(|kind| *kind != Self::None)
     }
 
-    /// Ablations of the DTR paper, extended by free neighbours. The list has each combination of
-    /// own cost, evicted neighbourhood (exact, by classes, none), size, staleness and free
-    /// neighbours.
+    /// Formulas of the ablation study in the DTR paper, extended by free neighbours. The list has
+    /// each combination of own cost, evicted neighbourhood (exact, by classes, none), size,
+    /// staleness and free neighbours.
     ///
     /// ```
     /// use remat::PolicyKind;
@@ -325,7 +326,8 @@ impl PolicyKind {
         let mut all = Vec::new();
         for around in [Around::Exact, Around::Classes, Around::Nothing] {
             for own_cost in [true, false] {
-                // Free neighbours add to the size, so they only occur together with the size.
+                // Free neighbours add to the size, so no formula has free neighbours without the
+                // size.
                 for (size, free_neighbours) in [(1.0, false), (1.0, true), (0.0, false)] {
                     for staleness in [1.0, 0.0] {
                         let cost = if own_cost || around != Around::Nothing { 1.0 } else { 0.0 };
@@ -338,7 +340,8 @@ impl PolicyKind {
         all.into_iter().map(Self::Formula).collect()
     }
 
-    /// Replaces the exponents, if the policy has cost, bytes and staleness in its score.
+    /// Replaces the exponents of the score. A policy whose score does not have cost, bytes and
+    /// staleness is unchanged.
     ///
     /// ```
     /// use remat::PolicyKind;
@@ -403,8 +406,8 @@ impl PolicyKind {
         }
     }
 
-    /// The policy as it would be after printing and parsing: parts of a formula without effect are
-    /// removed.
+    /// The policy as it would be after printing and parsing. Parts of a formula that have no effect
+    /// are removed.
     pub(crate) fn canonical(self) -> Self {
         match self {
             Self::Formula(formula) => Self::Formula(formula.canonical()),
@@ -488,7 +491,7 @@ impl fmt::Display for PolicyKind {
             Self::None => "none",
             Self::Formula(formula) => return f.pad(&formula.to_string()),
         };
-        // Padding applies to name and parameters together.
+        // Collect name and parameters in one text, so that padding applies to the whole.
         let mut text = name.to_owned();
         self.write_parameters(&mut text)?;
         f.pad(&text)

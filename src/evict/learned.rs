@@ -1,28 +1,30 @@
 //! Eviction by forecasts of a known step.
 //!
-//! In a repeated training step, or in a recording, it is known when each value will be used. The
-//! candidate with the lowest score is evicted first:
+//! In a repeated training step, or in a recording, later commands are known, and so is the next use
+//! of each value. The candidate with the lowest score is evicted first. A score is the cost to
+//! recompute, divided by bytes and by the distance to the next need:
 //!
 //! ```text
 //! (own cost + sum over evicted ancestors a of weight(a) * cost(a)) * factor / (bytes * distance(need)^t)
 //! ```
 //!
 //! - `need` is the earliest next use of the candidate, or of any evicted storage whose
-//!   recomputation needs the candidate. A candidate without any need has a score below 0, so it is
-//!   evicted first. If it also has no handle, it is evicted at once.
+//!   recomputation needs the candidate. A candidate without a need has a score below 0, so it is
+//!   evicted first. A candidate without a need and without a handle is evicted at once.
 //! - `weight(a)` is [`Setting::live`] if a later command uses `a` itself, because `a` is then
-//!   restored anyway. Otherwise it is 1. An additional factor [`Setting::shared`] applies if no
-//!   later command uses `a` itself, but a later command uses an evicted storage made from `a`. The
-//!   same factor applies to the ancestors reached through `a`.
+//!   restored anyway. If no later command uses `a`, the weight is 1. The weight has an additional
+//!   factor [`Setting::shared`] if no later command uses `a` itself, but a later command uses an
+//!   evicted storage made from `a`. The factor [`Setting::shared`] then also applies to the
+//!   ancestors reached through `a`.
 //! - `distance` is measured on a [`Clock`], and `t` is [`Setting::time`]. `factor` is 1 unless a
 //!   search found a better factor.
 //!
-//! Forecasts only affect scores. Scores affect how much is recomputed, but never the bits of
+//! A forecast only affects scores. Scores affect how much is recomputed, but never the bits of
 //! results or the limit on bytes in use.
 //!
 //! # Source of the knowledge
 //!
-//! The knowledge is in three values, each made from the previous value:
+//! Knowledge of a step is in three values, each made from the previous value:
 //!
 //! | value | what it says | made by |
 //! |---|---|---|
@@ -31,27 +33,28 @@
 //! | [`Foresight`] | the step and its forecast, prepared for scoring | [`Forecast::foresight`] |
 //!
 //! [`Driver::foresee`] gives a foresight to an engine just before the first command of the step.
-//! From then on the driver counts commands. For each new storage, the driver stores in
+//! While the step runs, the driver counts commands. For each new storage, the driver stores in
 //! [`Graph::future`] which value of the step the storage holds.
 //!
-//! Values have *ordinals*, in the order in which the commands of a step make them. A forecast does
-//! not depend on handles or tensor numbers, so a forecast found in one turn of a loop, or in
-//! another process, applies to the next turn. Values carried over from earlier steps have the first
-//! ordinals, in an order chosen by the code that describes the step. [`Driver::bind`] binds tensors
-//! to these values.
+//! Each value of a step has an *ordinal*: its number in the order in which the step's commands make
+//! values. A forecast names values by ordinals, not by handles or tensor numbers. A forecast found
+//! in one turn of a loop, or in another process, thus applies to later turns. Values carried over
+//! from earlier steps have the first ordinals, in an order chosen by the code that describes the
+//! step. [`Driver::bind`] binds tensors to values from earlier steps.
 //!
 //! The code that recognizes steps calls [`Driver::seek`] when commands are left out or inserted. At
-//! the end of a step, that code calls [`Driver::foresee`] with the next step, or with `None` if no
-//! step is known.
+//! the end of a step, the recognizing code calls [`Driver::foresee`] with the next step, or with
+//! `None` if no step is known.
 //!
 //! A forecast may name a policy that does not use the known step ([`Clock::UNKNOWING`]), if that
-//! policy recomputes least. Evictions are then the same as by that policy.
+//! policy recomputes least. With such a forecast, the named policy chooses all evictions.
 //!
 //! Without a known step, scores use the queue of commands that are admitted and have not run
-//! ([`Future::next_read`]). A storage that a queued command reads counts as used at that time, if
-//! this is sooner than its staleness suggests. All other storages are ranked by
-//! [`Formula::ANCESTORS`](crate::evict::Formula::ANCESTORS). In a known step, a storage that the
-//! step does not contain is due at its next read in the queue, or at the end of the step.
+//! ([`Future::next_read`]). A storage that a queued command reads counts as used at the time of the
+//! read, if the read is sooner than the storage's staleness suggests. A storage that no queued
+//! command reads is ranked by [`Formula::ANCESTORS`](crate::evict::Formula::ANCESTORS). In a known
+//! step, a storage that the step does not contain is due at its next read in the queue, or at the
+//! end of the step.
 //!
 //! [`StepTeller`]: crate::step::StepTeller
 //! [`Driver::foresee`]: crate::program::Driver::foresee
@@ -80,10 +83,10 @@ use std::sync::Arc;
 /// Policy that scores by forecasts of a known step; see the [module](self).
 #[derive(Debug, Default)]
 pub struct Learned {
-    /// Scores in the running step, if the step is known.
+    /// Scores in the current step; `None` if the step is not known.
     known: Option<Known>,
-    /// Scores without a known step, or if the forecast names a policy that does not use the known
-    /// step.
+    /// Scores that do not use a known step. The guess scores candidates if no step is known, or if
+    /// the forecast names a policy that does not use the step.
     guess: Guess,
 }
 
@@ -129,8 +132,8 @@ impl ByStep for Learned {
             Some(foresight) => foresight.formula(),
             None => Some(Formula::ANCESTORS),
         };
-        // A guess continues if its formula decided until now. Any other guess is replaced, because
-        // its records of evicted storages are out of date.
+        // A guess stays if its formula has chosen the evictions until now. Any other guess is
+        // replaced, because its records of evicted storages are out of date.
         if self.known.is_some() || formula != Some(self.guess.formula()) {
             self.guess = Guess::by(formula.unwrap_or(Formula::ANCESTORS));
         }
@@ -139,7 +142,7 @@ impl ByStep for Learned {
     }
 
     fn keeps_unheld(&mut self) -> bool {
-        // If memory suffices for the step, storages that are not needed are not kept.
+        // If memory suffices for the step, no storage needs to be kept for recomputing others.
         self.known.as_ref().is_some_and(Known::is_short)
     }
 

@@ -9,10 +9,10 @@ use crate::graph::StorageKey;
 /// (neighbour cost + 1e-3)^a * rerun_factor^recomputed / ((MiB + free neighbours' MiB)^b * (staleness + 1e-3)^c)
 /// ```
 ///
-/// The neighbours are the inputs and sibling outputs of the producer, with union-find classes. The
-/// tensor's own cost is left out by default, as in MegEngine's code. The factor
-/// `rerun_factor^recomputed` is included, as in MegEngine 1.4. Later versions of MegEngine leave
-/// the factor out.
+/// The neighbours of a tensor are the inputs and the other outputs of its producer. The cost of the
+/// neighbours is summed over union-find classes. The tensor's own cost is left out by default, as
+/// in MegEngine's code. The factor `rerun_factor^recomputed` is included, as in MegEngine 1.4.
+/// Later versions of MegEngine leave the factor out.
 ///
 /// # Differences from the article
 ///
@@ -49,7 +49,7 @@ impl MegEngine {
     /// MegEngine's factor for each rerun.
     pub const RERUN_FACTOR: f64 = 1.0001;
 
-    /// Builds the policy with these exponents, with or without the tensor's own cost.
+    /// Builds the policy with the given exponents, with or without the tensor's own cost.
     #[must_use]
     pub fn new(exponents: Exponents, own_cost: bool) -> Self {
         let rerun_factor = Self::RERUN_FACTOR;

@@ -17,13 +17,15 @@ use slotmap::SecondaryMap;
 ///
 /// The cost around a tensor is a sum over its evicted neighbours: the inputs and the other outputs
 /// of its producer. Each neighbour adds the cost of its set, or its own cost if that is higher.
-/// Sets are kept by union-find. Evicting a tensor joins its set with the sets of its evicted
-/// neighbours. Restoring a tensor subtracts its cost from the root, and makes its node a root.
+/// Each evicted tensor belongs to a set, kept by union-find. Evicting a tensor joins its set with
+/// the sets of its evicted neighbours. Restoring a tensor subtracts its cost from the root of its
+/// set, and makes the tensor's node a root.
 ///
 /// The code counts the cost of an op in bytes read and written, and its clock in units of 1e8
-/// bytes, as [`CostModelKind::Bytes`](crate::CostModelKind::Bytes) does. Therefore the costs of the
-/// engine are multiplied by 1e8, under any cost model. Reruns count, as in MegEngine 1.4; in later
-/// versions they do not. [`ArticleConstants`] has all constants.
+/// bytes, as [`CostModelKind::Bytes`](crate::CostModelKind::Bytes) does. To match MegEngine's
+/// units, the costs of the engine are multiplied by 1e8, under any cost model. Reruns raise the
+/// score, as in MegEngine 1.4; in later versions of MegEngine they have no effect.
+/// [`ArticleConstants`] has all constants.
 ///
 /// # Kept faults
 ///
@@ -32,34 +34,35 @@ use slotmap::SecondaryMap;
 /// - A neighbour counts once for each time that it is an input. A set counts once for each
 ///   neighbour in it.
 /// - The summand 1e-3 is negligible beside a cost in bytes. For a tensor without evicted
-///   neighbours, 1e-3 is the whole cost. Such tensors are evicted first, ranked only by bytes and
-///   staleness.
+///   neighbours, 1e-3 is the whole cost. Tensors without evicted neighbours are thus evicted first,
+///   ranked only by bytes and staleness.
 /// - When a root is restored, the other members of its set keep it as root. The remaining sum is
 ///   replaced by the cost of the restored tensor. Later joins with that tensor's set also join the
 ///   other members of the old set.
 /// - When a node that is not a root is restored, the nodes that point to it leave the set with it.
-///   The old root still counts the costs of these nodes. Earlier look-ups of roots determine which
-///   nodes point to it.
+///   The old root still counts the costs of the nodes that left. Earlier look-ups of roots
+///   determine which nodes point to a node.
 /// - Because of the last two faults, a set may count resident tensors, or count a tensor twice. The
-///   cost of a set may also fall below 0. In this case the neighbour's own cost is used instead.
+///   cost of a set may also fall below 0; the neighbour's own cost is then used in its place.
 /// - Only tensors that the search chose are joined with their neighbours. Tensors evicted by
-///   deletion or at the user's request are not.
+///   deletion or at the user's request join no set.
 /// - Costs of deleted tensors stay in the sums of their sets.
 /// - A rerun of a path counts for all its outputs, even for outputs that were resident.
 ///
 /// # Faults that cannot occur here
 ///
-/// These faults of MegEngine do not occur here: recursion to the depth of a set, or of a history;
-/// views that keep evicted bytes allocated (here, a storage is evicted with all its views); ties
-/// broken by the order of a hash table; candidates from only one device.
+/// The engine has no recursion to the depth of a set or of a history, as MegEngine has. A storage
+/// is evicted with all its views; in MegEngine, views keep evicted bytes allocated. MegEngine
+/// breaks ties by the order of a hash table, and has candidates from only one device; the engine
+/// does neither.
 ///
 /// # Parts that the engine decides
 ///
 /// The engine decides the cost model, the clock, and which tensors are candidates. Here an input
 /// counts as used when the run that reads it is next. In MegEngine, an input counts as used when it
 /// has been restored for that run. A tensor's cost is the cost of its op at the tensor's first
-/// eviction. If a cost model later changes this cost, the change has no effect. In MegEngine a cost
-/// is written once and never changes.
+/// eviction. Later changes of an op's cost have no effect. In MegEngine a cost is written once and
+/// never changes.
 #[derive(Debug, Default)]
 pub struct MegEngineArticle {
     constants: ArticleConstants,
@@ -117,7 +120,7 @@ impl MegEngineArticle {
         Self { constants, ..Self::default() }
     }
 
-    /// Makes a set for `key` with the cost of its producer, unless `key` is already in a set.
+    /// Makes a set of only `key`, with the cost of its producer, unless `key` is already in a set.
     fn add(&mut self, key: StorageKey, graph: &Graph) {
         self.sets.add(key, || graph.own_cost(key) * self.constants.cost_scale);
     }
@@ -138,8 +141,7 @@ impl MegEngineArticle {
             self.add(source, graph);
             self.sets.join(source, key);
         }
-        // `key` is also joined with itself, because this looks up its root, as MegEngine's code
-        // does.
+        // Joining `key` with itself looks up its root, as MegEngine's code does.
         for output in evicted_outputs(key, graph) {
             self.add(output, graph);
             self.sets.join(key, output);
@@ -187,7 +189,8 @@ impl Policy for MegEngineArticle {
         match *event {
             Event::DidEvict { storage, cause, .. } => {
                 self.add(storage, graph);
-                // Only evictions that the search chose join sets.
+                // An evicted storage joins its neighbours' sets only if the search chose the
+                // eviction.
                 if matches!(cause, Cause::Room | Cause::Threshold) {
                     self.join_around(storage, graph);
                 }
@@ -237,8 +240,8 @@ mod tests {
         }
     }
 
-    /// Deleted storages leave no entry in the sets, whether resident or evicted, although nodes
-    /// point to each other.
+    /// A deleted storage leaves no entry in the sets, whether it was resident or evicted, although
+    /// nodes point to each other.
     #[test]
     fn sets_hold_no_more_than_the_tables_do() {
         let policy = Arc::<Mutex<MegEngineArticle>>::default();

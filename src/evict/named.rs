@@ -4,8 +4,8 @@ use super::formula::TWO_THIRDS;
 use super::{Around, Exponents, Formula};
 
 impl Formula {
-    /// h_DTR with the exact evicted neighbourhood (Kirisame et al., ICLR 2021):
-    /// `(own cost + cost of the evicted neighbourhood) / (bytes * staleness)`.
+    /// The DTR paper's rule h_DTR with the exact evicted neighbourhood (Kirisame et al., ICLR
+    /// 2021): `(own cost + cost of the evicted neighbourhood) / (bytes * staleness)`.
     pub const DTR: Self = Self {
         own_cost: true,
         around: Around::Exact,
@@ -31,9 +31,8 @@ impl Formula {
     pub const LARGEST: Self =
         Self { exponents: Exponents { cost: 0.0, bytes: 1.0, staleness: 0.0 }, ..Self::LRU };
 
-    /// `(own cost + cost of the evicted storages needed to recompute it) / bytes`: the
-    /// memory-saved-per-cost rule of Capuchin (Peng et al., ASPLOS 2020) as the DTR paper states
-    /// it.
+    /// Memory saved per cost: `(own cost + cost of the evicted storages needed to recompute it) /
+    /// bytes`. The rule is that of Capuchin (Peng et al., ASPLOS 2020), as the DTR paper states it.
     pub const MSPS: Self = Self {
         around: Around::Sources,
         exponents: Exponents { cost: 1.0, bytes: 1.0, staleness: 0.0 },
@@ -44,9 +43,9 @@ impl Formula {
     /// cost + weighted cost around) / (bytes * staleness^(2/3))`.
     ///
     /// [`Around::Ancestors`] has the weights. Dependents farther away do not count, because later
-    /// runs restore them separately. Staleness counts less than in h_DTR. With a smaller exponent,
-    /// storages that were just restored are evicted again if memory is short. With a larger
-    /// exponent, the traces of the DTR paper recompute more.
+    /// runs restore them separately. Staleness counts less than in h_DTR. With an exponent of the
+    /// staleness below 2/3, storages that were just restored are evicted again if memory is short.
+    /// With an exponent above 2/3, the traces of the DTR paper recompute more.
     pub const ANCESTORS: Self = Self {
         around: Around::Ancestors,
         exponents: Exponents { cost: 1.0, bytes: 1.0, staleness: TWO_THIRDS },

@@ -1,21 +1,21 @@
-//! Exact evicted neighbourhood: the evicted storages that a candidate reaches through evicted
-//! storages.
+//! Exact evicted neighbourhood: the evicted storages connected to a candidate directly or through
+//! other evicted storages.
 //!
-//! The cost found for a candidate is kept as a floor (lower bound). An eviction only adds to a
-//! neighbourhood, so it changes no floor. When a storage is restored, its cost is subtracted from
-//! the floors of all candidates that counted it. The subtraction takes one walk for each restored
-//! storage, instead of one walk for each candidate at each choice. If many paths lie below the
-//! storage, its cost is subtracted from all floors instead. Therefore a deep history that is
-//! restored in parts is not walked again for each part.
+//! The cost found for a candidate is kept as a floor (lower bound). An eviction only adds to
+//! neighbourhoods, so all floors stay valid. When a storage is restored, its cost is subtracted
+//! from the floors of all candidates that counted it. The subtraction takes one walk for each
+//! restored storage, instead of one walk for each candidate at each choice. If very many paths
+//! depend on the restored storage, its cost is subtracted from all floors, without a walk. A deep
+//! history that is restored in parts is thus not walked again for each part.
 
 use super::Lowered;
 use crate::graph::{Graph, PathKey, StorageKey};
 use slotmap::{Key as _, SecondaryMap};
 
-/// Limit on the number of paths that are visited for one restored storage.
+/// Limit on the number of paths that are visited to lower floors for one restored storage.
 const FAR: usize = 256;
 
-/// Costs of evicted neighbourhoods, with a floor for each candidate.
+/// Costs of evicted neighbourhoods, with a floor (lower bound of the cost) for each candidate.
 ///
 /// A path counts once, however many of its outputs are evicted, because running the path restores
 /// all its outputs.
@@ -26,10 +26,10 @@ pub(super) struct Neighbourhood {
     /// Weights of the evicted storages that need the candidate to be recomputed; `None` if their
     /// costs do not count.
     down: Option<Reach>,
-    /// Floors of candidates whose scores were computed.
+    /// Floor (lower bound of the cost) of each candidate whose score was computed.
     floors: SecondaryMap<StorageKey, Floor>,
-    /// Total cost subtracted from all floors so far: that of forgotten evicted storages, and of
-    /// restored storages with too many paths below them.
+    /// Total cost subtracted from all floors so far: the costs of deleted evicted storages, and of
+    /// restored storages with too many dependents.
     forgotten: f64,
     walk: Walk,
 }
@@ -41,15 +41,16 @@ pub(super) struct Reach {
     pub held: f64,
     /// Weight of the cost of a storage without a handle: at most 1.
     pub unheld: f64,
-    /// Limit on the number of paths that count, because a history may be as long as the program.
+    /// Limit on the number of paths whose costs count. Without a limit, a walk might visit a
+    /// history as long as the program.
     pub most: usize,
-    /// Whether the storages nearest to the candidate count first. The nearest have the fewest
-    /// storages in between.
+    /// Whether storages nearer to the candidate, with fewer storages in between, count before
+    /// storages farther away.
     pub nearest_first: bool,
 }
 
-/// Lower bound of the cost of a neighbourhood, up to rounding. Costs forgotten since it was
-/// computed are not subtracted yet.
+/// Lower bound of the cost of a neighbourhood, up to rounding. Costs added to
+/// [`Neighbourhood::forgotten`] since the bound was computed are not subtracted yet.
 #[derive(Clone, Copy, Debug)]
 struct Floor {
     cost: f64,
@@ -60,8 +61,8 @@ struct Floor {
 /// Depth-first or breadth-first search, with buffers that are reused.
 #[derive(Debug, Default)]
 struct Walk {
-    /// Number of the last walk that visited each path, by slot. Numbers avoid clearing the list
-    /// before each walk.
+    /// Number of the last walk that visited a path, for each path's slot. With numbers in place of
+    /// flags, the list need not be cleared before each walk.
     met: Vec<u64>,
     number: u64,
     stack: Vec<StorageKey>,
@@ -91,9 +92,9 @@ impl Neighbourhood {
         let mut floor = cost;
         if let Some(down) = self.down.filter(|_| cost <= enough) {
             cost += self.walk.down(candidate, enough - cost, down, graph, |_| {});
-            // A floor must not contain weighted dependents, because their cost may fall without an
-            // event, when other dependents are evicted or a handle is dropped. As a consequence,
-            // about one choice in a hundred misses the lowest score in random programs.
+            // A floor must not include weighted costs of dependents, which may fall without an
+            // event: when other dependents are evicted or a handle is dropped. Without dependents
+            // in floors, about one choice in a hundred misses the lowest score in random programs.
             if down == Reach::ALL {
                 floor = cost;
             }
@@ -112,8 +113,8 @@ impl Neighbourhood {
         self.floors.remove(key);
     }
 
-    /// Lowers the floors that counted a restored storage. All inputs of the storage are resident,
-    /// because it was just recomputed.
+    /// Lowers the floors (lower bounds of costs) that counted a restored storage. All inputs of the
+    /// restored storage are resident, because the run that restored it just read them.
     pub fn did_regenerate(&mut self, key: StorageKey, graph: &Graph, lowered: &mut Lowered) {
         let Self { floors, walk, .. } = self;
         let cost = graph.own_cost(key);
@@ -129,7 +130,8 @@ impl Neighbourhood {
             lowered.all();
         }
         let Self { floors, .. } = self;
-        // The sources of `key` no longer reach, through `key`, the storages below it.
+        // `key` no longer connects its sources with its dependents, so the scores of its sources
+        // may fall.
         for source in graph.sources(key) {
             if floors.remove(source).is_some() {
                 lowered.push(source);
@@ -137,18 +139,21 @@ impl Neighbourhood {
         }
     }
 
-    /// Lowers all floors by the cost of `key`, which is about to be forgotten.
+    /// Lowers all floors (lower bounds of costs) by the cost of `key`, which is about to be
+    /// deleted.
     ///
     /// No storage needs `key`, so only neighbourhoods of its direct and indirect sources contain
-    /// it. Finding them for each storage of a deleted history would take longer than new searches.
-    /// Therefore the cost is subtracted from all floors.
+    /// it. Finding the affected neighbourhoods for each storage of a deleted history would take
+    /// longer than searching for new costs. To avoid the search, the cost is subtracted from all
+    /// floors.
     pub fn will_forget(&mut self, key: StorageKey, graph: &Graph, lowered: &mut Lowered) {
         self.forgotten += graph.own_cost(key);
         if !self.floors.is_empty() {
             lowered.all();
         }
         if graph.dependents(key).next().is_some() {
-            // A storage with dependents is forgotten only if it was lost to a failure.
+            // A storage with dependents is deleted only after it was lost to a failure. Forget all
+            // floors then.
             self.floors.clear();
         }
     }
@@ -202,8 +207,8 @@ impl Walk {
         self.is_cut = false;
         let mut cost = 0.0;
         let mut left = reach.most;
-        // If near storages come first, the stack is used as a queue. Entries before position `at`
-        // were already taken.
+        // If near storages come first, the stack is used as a queue, whose entries before position
+        // `at` were already taken.
         let mut at = 0;
         next(from, &mut self.stack);
         while let Some(key) = match reach.nearest_first {
@@ -230,7 +235,8 @@ impl Walk {
         cost
     }
 
-    /// Marks a path as visited. Returns true if this walk visits the path for the first time.
+    /// Marks a path as visited. Returns true if the current walk visits the path for the first
+    /// time.
     fn meets(&mut self, path: PathKey) -> bool {
         // The slot is the lower half of a key. No two paths of one walk share a slot.
         let slot = path.data().as_ffi() as u32 as usize;

@@ -1,4 +1,5 @@
-//! Parameters of policies, written after the name as in `megengine:own-cost:staleness=0.5`.
+//! Parameters of policies, written after the policy's name as in
+//! `megengine:own-cost:staleness=0.5`.
 
 use super::{ArticleConstants, Exponents, Formula, MegEngine, ParsePolicyError, PolicyKind};
 use std::fmt;
@@ -46,12 +47,13 @@ const ARTICLE: [Parameter<ArticleConstants>; 8] = [
     factor("memory-unit", |it| &mut it.memory_unit),
 ];
 
-/// Parameter without a value. If it is given, the tensor's own cost counts.
+/// Parameter without a value. If a policy has the parameter, a tensor's own cost counts in its
+/// score.
 const OWN_COST: &str = "own-cost";
 
 impl PolicyKind {
     /// Parses the name of a policy followed by parameters, such as `megengine:own-cost`. Returns
-    /// `None` if no policy of this name has parameters.
+    /// `None` if the text does not begin with the name of a policy that has parameters.
     pub(super) fn with_parameters(text: &str) -> Option<Result<Self, ParsePolicyError>> {
         let (name, rest) = text.split_once(':')?;
         let given = Given { text, policy: name, rest };
@@ -106,7 +108,7 @@ fn write<P: Copy>(
 ) -> fmt::Result {
     for Parameter { name, of, .. } in parameters {
         let (value, usual) = (*of(&mut values), *of(&mut usual));
-        // Compare bits, because 0 and -0 are equal numbers but print differently.
+        // Compare bits, not numbers, because 0 and -0 are equal numbers but print differently.
         if value.to_bits() != usual.to_bits() {
             write!(to, ":{name}={value}")?;
         }
@@ -198,7 +200,7 @@ mod tests {
             assert_eq!(kind.to_string(), text);
             assert_eq!(text.parse(), Ok(kind));
         }
-        // Parameters may come in any order, and may have default values.
+        // Parameters may come in any order, and may be given with their default values.
         let said = "megengine:rerun=1.0001:staleness=0.5:bytes=2:cost=1".parse();
         assert_eq!(said, Ok(megengine([1.0, 2.0, 0.5], false, 1.0001)));
     }
@@ -216,7 +218,8 @@ mod tests {
             assert_eq!(kind.to_string(), formula);
             assert_eq!(formula.parse(), Ok(kind), "{text}");
         }
-        // A formula with the default exponents equals the policy's formula, but is another variant.
+        // With the default exponents, `dtr` with parameters parses to the variant `Formula`, not
+        // `Dtr`.
         let usual: PolicyKind = "dtr:cost=1".parse().unwrap();
         assert_eq!(usual, PolicyKind::Formula(Formula::DTR));
     }

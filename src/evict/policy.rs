@@ -1,4 +1,4 @@
-//! Policies: they score how much is lost by evicting a storage.
+//! Policies: a policy scores how much is lost by evicting a storage.
 
 use super::{ByStep, View};
 use crate::event::{Event, Hears};
@@ -17,21 +17,21 @@ pub trait Policy: fmt::Debug + Send {
     /// [`Event`] says when each kind is sent.
     fn on(&mut self, _event: &Event, _view: View<'_>) {}
 
-    /// The part of this policy that uses the known step, if any; see
+    /// The part of the policy that uses the known step, if any; see
     /// [`Evictor::by_step`](super::Evictor::by_step).
     fn by_step(&mut self) -> Option<&mut dyn ByStep> {
         None
     }
 
-    /// Kinds of events to receive. Each kind left out saves time. Must always return the same
-    /// kinds.
+    /// Kinds of events to receive. Receiving fewer kinds saves time. A policy must always return
+    /// the same kinds.
     fn hears(&self) -> Hears {
         Hears::ALL
     }
 
     /// Lower bounds of scores, if the policy has them. With lower bounds, few scores are computed
-    /// for each choice. May change only in [`ByStep::foresee`]. Default: `None`, and every score is
-    /// computed.
+    /// for each choice. The result may change only in [`ByStep::foresee`]. Default: `None`, and
+    /// every score is computed.
     fn floors(&mut self) -> Option<&mut dyn Floors> {
         None
     }
@@ -41,27 +41,28 @@ pub trait Policy: fmt::Debug + Send {
 ///
 /// A score may rise at any time. A score may fall only if the cost of the candidate's own op falls,
 /// or if [`Floors::lowered`] lists the candidate. Under [`Aging::Staleness`] and
-/// [`Aging::Distance`], these rules hold for scores before the division.
+/// [`Aging::Distance`], a score means the number before the division.
 pub trait Floors {
-    /// Change of scores with time. May change only in [`ByStep::foresee`].
+    /// How scores change with time. The result may change only in [`ByStep::foresee`].
     fn aging(&self) -> Aging;
 
-    /// Lower bound of the score of `candidate`, cheaper to compute than the score. Called for new
-    /// candidates, and for candidates that [`Floors::lowered`] lists.
+    /// Lower bound of the score of `candidate`, cheaper to compute than the score. The search asks
+    /// for floors of new candidates, and of candidates that [`Floors::lowered`] lists.
     fn floor(&mut self, candidate: StorageKey, view: View<'_>) -> f64;
 
     /// Score of `candidate`. If the score is above `enough`, may return any number `x` with `enough
     /// < x <= score`.
     fn score_up_to(&mut self, candidate: StorageKey, enough: f64, view: View<'_>) -> f64;
 
-    /// Whether [`Floors::floor`] returns the score itself, which then need not be computed again.
+    /// Whether [`Floors::floor`] returns the exact score. If true, the score need not be computed
+    /// again.
     fn floors_are_scores(&self) -> bool {
         false
     }
 
-    /// Converts a number from [`Floors::score_up_to`] to a score, because floors may use another
-    /// unit with the same order. `aged` is the number after the division by the staleness or the
-    /// distance.
+    /// Converts a number from [`Floors::score_up_to`] to a score. The two may differ, because
+    /// floors may use another unit that has the same order. `aged` is the number after the division
+    /// by the staleness or the distance.
     fn as_score(&self, aged: f64) -> f64 {
         aged
     }
@@ -78,7 +79,7 @@ pub trait Floors {
     }
 
     /// Candidates whose scores may have fallen since the last choice. After [`ByStep::foresee`],
-    /// these are all candidates. The caller empties the list.
+    /// the list must mark all candidates. The caller empties the list.
     fn lowered(&mut self) -> &mut Lowered;
 }
 
@@ -91,11 +92,12 @@ pub enum Aging {
     /// does not change.
     Staleness,
     /// Scores are divided by the distance from [`Floors::now`] to [`Floors::due`], which is finite.
-    /// Before the division, a score does not change. No use comes later than it was due.
+    /// Before the division, a score does not change. A candidate is always used at its due time or
+    /// earlier.
     Distance,
 }
 
-/// Maximum number of listed candidates. A list that would be longer is replaced by a mark for all
+/// Maximum number of listed candidates. A longer list is replaced by a mark that stands for all
 /// candidates.
 const MOST: usize = 1 << 14;
 
@@ -110,7 +112,7 @@ impl Lowered {
     /// Lists `key`, which need not be a candidate.
     pub fn push(&mut self, key: StorageKey) {
         if self.keys.len() == MOST {
-            // The list must not grow without end if no choice is made for a long time.
+            // Limit the list, because no choice may be made for a long time.
             self.keys.clear();
             self.all();
         }

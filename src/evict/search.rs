@@ -2,9 +2,10 @@
 //!
 //! Each candidate has a *floor*: an earlier score that is not above the present score (see
 //! [`Floors`]). The search computes the score of the candidate with the lowest floor. If the score
-//! equals the floor, no other score can be lower. Otherwise the floor rises to the score, and the
-//! search continues. This is the lazy greedy search of Minoux (1978). Floors are in a separate
-//! array, so that scanning all floors costs less than computing one score.
+//! equals the floor, no other score can be lower, and the search ends. If the score is above the
+//! floor, the floor rises to the score, and the search continues. The search is the lazy greedy
+//! search of Minoux (1978). Floors are in a separate array, so that scanning all floors costs less
+//! than computing one score.
 //!
 //! [`Floors`]: super::Floors
 
@@ -16,7 +17,7 @@ use std::cell::Cell;
 /// Number of candidates per block of the scan. A multiple of [`LANES`].
 const BLOCK: usize = 32;
 
-/// Scores are computed only up to this multiple of the next lowest score. A larger multiple wastes
+/// Scores are computed only up to `ASK_FOR` times the next lowest score. A larger multiple wastes
 /// work on scores that are not the lowest. With a smaller multiple, two candidates whose scores
 /// rise alternately would be scored many times.
 const ASK_FOR: f64 = 4.0;
@@ -24,13 +25,13 @@ const ASK_FOR: f64 = 4.0;
 /// Number of minima computed in parallel by vector instructions.
 const LANES: usize = 4;
 
-/// Minimum distance to a use. Nearer uses count as having this distance.
+/// Minimum distance to a use. A nearer use counts as having the minimum distance.
 const LEAST_DISTANCE: f64 = 1e-12;
 
-/// Request to a policy for a number of a candidate.
+/// Request to a policy for the floor or the score of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Question {
-    /// Requests the floor, which is cheaper to compute than the score.
+    /// Requests the floor, a lower bound of the score that is cheaper to compute.
     Floor,
     /// Requests the score. If the score is above `enough`, any floor above `enough` suffices.
     Score { enough: f64 },
@@ -39,7 +40,8 @@ pub(super) enum Question {
 /// Candidates as parallel arrays.
 #[derive(Clone, Copy)]
 pub(super) struct Field<'a> {
-    /// Floors of all candidates, before the division by the staleness or the distance.
+    /// Floors (lower bounds of scores) of all candidates, before the division by the staleness or
+    /// the distance.
     pub known: &'a [Cell<f64>],
     /// Floors that a search reads: copies of `known`, but [`SPARED`] for candidates that the search
     /// skips.
@@ -54,8 +56,8 @@ pub(super) struct Field<'a> {
 pub(super) struct Search {
     /// Lowest score of each block.
     blocks: Vec<f64>,
-    /// Minimum score, to which lower scores are raised. The minimum keeps every score above
-    /// [`UNKNOWN`], even after a division.
+    /// Minimum score, to which lower scores are raised, so that every score stays above [`UNKNOWN`]
+    /// even after a division.
     least: f64,
 }
 
@@ -64,7 +66,7 @@ impl Search {
     /// highest `order` is chosen. `None` if there is no candidate.
     ///
     /// `ask` returns scores before the division that `aging` describes. If `exact` is set, floors
-    /// are scores.
+    /// are exact scores.
     pub fn lowest(
         &mut self,
         field: Field<'_>,
@@ -115,20 +117,21 @@ impl Search {
                 .zip(times.chunks(BLOCK))
                 .map(|(floors, times)| lowest_of(floors, times, &score)),
         );
-        // Candidates whose floors are their scores, and which tie with candidates whose scores were
+        // Candidates whose scores are computed, and equal to floors of candidates whose scores are
         // not computed yet.
         let mut settled = SmallVec::<[usize; 8]>::new();
         let best = loop {
-            // One round: visit the candidates with the lowest score. Compute missing floors of
-            // these candidates. Of the others, choose the candidate with the highest `order`.
+            // One round: visit the candidates with the lowest score, and compute those of their
+            // floors that are missing. Of the candidates with a floor, choose the one with the
+            // highest `order`.
             let lowest = blocks.iter().copied().fold(f64::INFINITY, lower);
             let (mut latest, mut best) = (0, None);
             for (block, least) in blocks.iter_mut().enumerate().filter(|(_, b)| **b <= lowest) {
                 let range = field.range(block);
                 let all = floors[range.clone()].iter().zip(&times[range.clone()]);
                 for (at, (floor, time)) in range.zip(all) {
-                    // `SPARED` is NaN and fails this test. `UNKNOWN` passes, because it is lower
-                    // than any score.
+                    // The comparison is false for `SPARED`, which is NaN, and true for `UNKNOWN`,
+                    // which is lower than any score.
                     if score(floor.get(), time.get()) <= lowest {
                         if floor.get() == UNKNOWN {
                             field.learn(at, self.heard(ask(at, Question::Floor)));
@@ -150,17 +153,18 @@ impl Search {
             if exact || settled.contains(&at) {
                 break Some((lowest, at));
             }
-            // The next lowest score limits the computation: beyond it, the exact score does not
-            // matter.
+            // A multiple of the next lowest score limits the computation, because above it the
+            // exact score does not matter.
             floors[at].set(SPARED);
             blocks[at / BLOCK] = field.look_again(at / BLOCK, &score);
             let next = blocks.iter().copied().fold(f64::INFINITY, lower);
             let limit = enough(next, times[at].get());
-            // Multiplying by `ASK_FOR` would lower a negative limit, so the maximum is taken.
+            // Multiplying by `ASK_FOR` would lower a negative limit, so take the maximum of the
+            // limit and its multiple.
             let limit = limit.max(ASK_FOR * limit);
             field.learn(at, self.heard(ask(at, Question::Score { enough: limit })));
-            // The chosen candidate wins if its score stays below all others. On a tie, the next
-            // round decides by `order`.
+            // The chosen candidate is the result if its score is below all other floors. On a tie,
+            // the next round decides by `order`.
             let risen = score(floors[at].get(), times[at].get());
             if risen < next {
                 break Some((risen, at));
@@ -174,7 +178,8 @@ impl Search {
         best
     }
 
-    /// Converts a policy's number to a floor. NaN counts as the highest number.
+    /// Converts a policy's number to a floor, a lower bound of the score. NaN counts as the highest
+    /// number.
     fn heard(&self, answer: f64) -> f64 {
         if answer.is_nan() { f64::INFINITY } else { answer.max(self.least) }
     }
@@ -214,7 +219,7 @@ fn lowest_of(floors: &[Cell<f64>], times: &[Cell<f64>], score: impl Fn(f64, f64)
     rest.chain(least).fold(f64::INFINITY, lower)
 }
 
-/// The lower of two numbers; `a` if `b` is NaN.
+/// The lower of the numbers `a` and `b`; `a` if `b` is NaN.
 const fn lower(a: f64, b: f64) -> f64 {
     if b < a { b } else { a }
 }
@@ -224,8 +229,8 @@ pub(super) const fn distance(due: f64, now: f64) -> f64 {
     higher(due - now, LEAST_DISTANCE)
 }
 
-/// The higher of two numbers; `b` if `a` is NaN. Unlike `f64::max`, it compiles to one vector
-/// instruction.
+/// The higher of the numbers `a` and `b`; `b` if `a` is NaN. Unlike `f64::max`, the function
+/// compiles to one vector instruction.
 const fn higher(a: f64, b: f64) -> f64 {
     if a > b { a } else { b }
 }

@@ -26,15 +26,15 @@ impl Graph {
         key
     }
 
-    /// Cuts a storage from its producer. Returns the producer's path if the path has no outputs
-    /// left, and is therefore unneeded.
+    /// Cuts a storage from its producer. Returns the path of the producer if it has no outputs left
+    /// and is therefore unneeded.
     pub(crate) fn cut(&mut self, key: StorageKey) -> Option<PathKey> {
         let path = self.storages[key].producer.take()?;
         self.lose_output(path, key).then_some(path)
     }
 
-    /// Removes an unneeded storage. Returns its block, and its path if the path has no outputs
-    /// left.
+    /// Removes an unneeded storage. Returns the storage's block, and the storage's path if the path
+    /// has no outputs left.
     pub(crate) fn remove_storage(&mut self, key: StorageKey) -> (Option<Held>, Option<PathKey>) {
         let storage = self.storages.remove(key).expect("a storage is removed once");
         let held = match storage.residence {

@@ -14,10 +14,10 @@ pub struct Foreseen {
     at: u32,
     /// Position of the next command.
     next: u32,
-    /// Number of the current turn. Entries with other numbers are of earlier turns.
+    /// Number of the current turn. Entries of `ordinals` with other numbers are from earlier turns.
     turn: u32,
-    /// For each storage, a turn and the number of the step's value that the storage holds in that
-    /// turn. Not cleared between turns, because clearing the table takes time in proportion to all
+    /// Turn of each storage, and the number of the step's value that the storage holds in the turn.
+    /// The table is not cleared between turns, because clearing takes time in proportion to all
     /// slots ever used.
     ordinals: SecondaryMap<StorageKey, (u32, u32)>,
 }

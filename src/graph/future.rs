@@ -1,9 +1,9 @@
-//! Future edges: reads, outputs and deletes of admitted commands that have not run yet. This module
-//! also has the uses in a known step ([`StepFuture`]).
+//! Future edges: reads, outputs and deletes of admitted commands that have not run yet.
+//! [`StepFuture`] adds the uses in a known step.
 //!
-//! Future edges are separate from the edges of paths that ran. Therefore waiting commands do not
-//! affect neighbourhoods, deletes, updates in place or ends of steps. Without admitted commands,
-//! future edges cost nothing.
+//! Future edges are separate from the edges of paths that ran, so that waiting commands do not
+//! affect evicted neighbourhoods, deletions, updates in place or ends of steps. Without admitted
+//! commands, future edges cost nothing.
 
 use super::{Foreseen, StorageKey};
 use crate::step::StepFuture;
@@ -23,8 +23,8 @@ pub(crate) enum Root {
     Unmade(UnmadeKey),
 }
 
-/// Uses of storages by waiting commands. Distances are in commands: the command after the current
-/// command has distance 1.
+/// Uses of storages by waiting commands. Distances are counted in commands: the command after the
+/// current command has distance 1.
 #[derive(Debug, Default)]
 pub struct Future {
     /// Number of the current command.
@@ -34,7 +34,7 @@ pub struct Future {
     /// Future uses of each existing storage. Storages without future uses have no entry.
     of_made: SecondaryMap<StorageKey, Plans>,
     unmade: SlotMap<UnmadeKey, Unmade>,
-    /// Running step, if it is a known step.
+    /// The step that is running, if it is a known step.
     foreseen: Option<Foreseen>,
 }
 
@@ -52,9 +52,10 @@ struct Plans {
 #[derive(Debug, Default)]
 struct Unmade {
     plans: Plans,
-    /// Storage with the value, once the value is made. The plans are then moved to that storage.
+    /// Storage with the value, once the value is made. When the value is made, its future uses move
+    /// to the entry of its storage.
     made: Option<StorageKey>,
-    /// Number of tensors of this storage that waiting commands will make.
+    /// Number of tensors of the storage that waiting commands will make.
     names: usize,
 }
 
@@ -78,8 +79,9 @@ impl Future {
     }
 
     /// Distance to the command that ends the last handle of a storage; 0 for the current command.
-    /// `handles` is the present number of its handles. `None` if admitted commands do not end all
-    /// of them. A storage can stay in the graph for longer, if other storages are made from it.
+    /// `handles` is the present number of the storage's handles. `None` if admitted commands do not
+    /// end all handles. The storage may stay in the graph for longer, if other storages are made
+    /// from it.
     #[must_use]
     pub fn last_handle(&self, storage: StorageKey, handles: u32) -> Option<usize> {
         let plans = self.of_made.get(storage)?;
@@ -88,8 +90,9 @@ impl Future {
             .then(|| last.saturating_sub(self.now) as usize)
     }
 
-    /// Current step, if it is a known step. Its uses include predicted uses by commands that were
-    /// not sent yet. The other methods return only certain uses.
+    /// Current step, if it is a known step. The uses in a known step are predictions, and include
+    /// commands that were not sent yet. All other methods of `Future` return only uses by commands
+    /// that were sent.
     #[must_use]
     pub const fn foreseen(&self) -> Option<&Foreseen> {
         self.foreseen.as_ref()
@@ -136,8 +139,9 @@ impl Future {
         self.foreseen.as_ref().map_or(&[], Foreseen::outputs)
     }
 
-    /// Admits a command and returns its number. A command that does not count has the number of its
-    /// predecessor.
+    /// Admits a command and returns its number. A command that does not count
+    /// ([`Command::counts`](crate::command::Command::counts)) has the number of the command before
+    /// it.
     pub(crate) const fn admit(&mut self, counts: bool) -> u64 {
         self.last += counts as u64;
         self.last
@@ -154,7 +158,7 @@ impl Future {
         self.unmade.insert(Unmade::default())
     }
 
-    /// Replaces an unmade root by its storage, if the storage was made in the meantime.
+    /// Returns the storage in place of an unmade root, if the storage has been made since.
     pub(crate) fn resolve(&self, root: Root) -> Root {
         match root {
             Root::Unmade(key) => {
@@ -165,7 +169,7 @@ impl Future {
         }
     }
 
-    /// Notes that command number `at` will read `root`.
+    /// Notes that command number `at` will read `root`, a storage that may not be made yet.
     pub(crate) fn will_read(&mut self, root: Root, at: u64) {
         // A command may read the same storage twice.
         if let Some(plans) = self.plans(root)
@@ -175,14 +179,16 @@ impl Future {
         }
     }
 
-    /// Notes that command number `at` will end a handle to `root`.
+    /// Notes that command number `at` will end a handle to `root`, a storage that may not be made
+    /// yet.
     pub(crate) fn will_end(&mut self, root: Root, at: u64) {
         if let Some(plans) = self.plans(root) {
             plans.ends.push_back(at);
         }
     }
 
-    /// Notes that a waiting command will make a handle to `root`.
+    /// Notes that a waiting command will make a handle to `root`, a storage that may not be made
+    /// yet.
     pub(crate) fn will_name(&mut self, root: Root) {
         if let Some(plans) = self.plans(root) {
             plans.handles += 1;
@@ -195,7 +201,7 @@ impl Future {
     }
 
     /// Notes that the current command made its handle to `root`, and that the handle names
-    /// `storage`. `None` if the command failed.
+    /// `storage`. `storage` is `None` if the command failed.
     pub(crate) fn did_name(&mut self, root: Root, storage: Option<StorageKey>) {
         if let Some(plans) = self.plans_if_any(self.resolve(root)) {
             plans.handles = plans.handles.saturating_sub(1);
@@ -221,7 +227,7 @@ impl Future {
         }
     }
 
-    /// Removes the reads and ends of `root` up to the current command.
+    /// Removes the noted reads of `root`, and ends of its handles, up to the current command.
     pub(crate) fn settle(&mut self, root: Root) {
         let (now, root) = (self.now, self.resolve(root));
         let Some(plans) = self.plans_if_any(root) else { return };
@@ -232,16 +238,16 @@ impl Future {
         }
     }
 
-    /// Removes the entry of a storage if the storage has no plans left.
+    /// Removes the entry of a storage without future uses.
     fn tidy(&mut self, storage: StorageKey) {
         if self.of_made.get(storage).is_some_and(Plans::is_empty) {
             self.of_made.remove(storage);
         }
     }
 
-    /// Plans of a root. `None` if the storage was removed, because after an earlier failure the
-    /// command's handle names another storage. In this case no plan is added; the engine finds the
-    /// other storage when the command runs.
+    /// Future uses of a root, a storage that may not be made yet. `None` if the storage was
+    /// removed: after an earlier failure, the command's handle names another storage. Future uses
+    /// of the other storage are not noted; the engine finds it when the command runs.
     fn plans(&mut self, root: Root) -> Option<&mut Plans> {
         match self.resolve(root) {
             Root::Made(storage) => Some(self.of_made.entry(storage)?.or_default()),
@@ -262,7 +268,7 @@ impl Plans {
         self.reads.is_empty() && self.ends.is_empty() && self.handles == 0
     }
 
-    /// Adds the plans of an unmade value to the plans of its storage.
+    /// Adds the future uses of an unmade value to the future uses of its storage.
     fn merge(&mut self, other: Self) {
         let merge = |ours: &mut VecDeque<u64>, theirs: VecDeque<u64>| {
             ours.extend(theirs);

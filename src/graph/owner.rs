@@ -3,7 +3,8 @@
 use super::StorageKey;
 use slotmap::{Key as _, KeyData};
 
-/// Owner of a block: a storage, or scratch. An arena stores only the owner's number.
+/// Owner of a block of memory: a storage, or scratch (a workspace). An arena stores only the
+/// owner's number.
 #[derive(Clone, Copy)]
 pub(crate) enum Owner {
     Storage(StorageKey),
@@ -18,7 +19,7 @@ impl Owner {
         }
     }
 
-    /// Storage with this number; `None` for scratch.
+    /// Storage with the number `number`; `None` for scratch.
     pub fn storage(number: u64) -> Option<StorageKey> {
         Some(StorageKey::from(KeyData::from_ffi(number))).filter(|key| !key.is_null())
     }

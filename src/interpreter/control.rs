@@ -8,12 +8,13 @@ use std::cell::Cell;
 
 /// Limit on bytes of host values that were sent to the worker and that the worker has not put yet.
 /// A sender that exceeds the limit waits, unless the worker has put all other values. A worker with
-/// a window must not wait for more bytes than this limit before it executes a command, because
-/// their sender would wait for the worker.
+/// a window must not wait for more bytes than the limit before it executes a command. A worker that
+/// waited for more bytes would wait for a sender that waits for the worker.
 const MOST_IN_FLIGHT: u64 = Window::PUT_BYTES;
 
 thread_local! {
-    /// Address of the [`Control`] of the runtime that this thread works for; 0 for other threads.
+    /// Address of the [`Control`] of the runtime that the current thread works for; 0 if it works
+    /// for none.
     static SERVES: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -23,7 +24,7 @@ pub(crate) struct Control {
     sent: CachePadded<AtomicU64>,
     /// Number of the worker's current command. Commands are executed in the order of sending.
     at: CachePadded<AtomicU64>,
-    /// Number of the last cancelled command. Regenerations for this and all earlier commands are
+    /// Number of the last cancelled command. Regenerations for all commands up to the number are
     /// cancelled.
     cancelled: AtomicU64,
     /// Whether the last handle of the runtime was dropped.
@@ -32,7 +33,7 @@ pub(crate) struct Control {
     readers: AtomicUsize,
     in_flight: Mutex<InFlight>,
     landed: Condvar,
-    /// Reason why the worker ended, if it ended early.
+    /// Reason why the worker ended, if it ended before all its senders were dropped.
     why_stopped: OnceLock<String>,
     /// The process of the worker.
     process: Process,
@@ -103,8 +104,8 @@ impl Control {
         self.closing.store(true, Ordering::Relaxed);
     }
 
-    /// Whether to give up a regeneration for the current command. True if the command is cancelled,
-    /// or if the runtime is closing and no caller can read an answer any more.
+    /// Whether to cancel a regeneration for the current command. True if the user cancelled the
+    /// command, or if the runtime is closing and no caller can read an answer any more.
     pub fn is_cancelled(&self) -> bool {
         let cancelled = self.cancelled.load(Ordering::Relaxed);
         (cancelled > 0 && cancelled >= self.at())
@@ -119,14 +120,14 @@ impl Control {
         self.readers.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Counts a value of `bytes` bytes that is about to be sent.
+    /// Counts a value of `bytes` bytes that is about to be sent to the worker.
     pub fn take_off(&self, bytes: u64) {
         let mut in_flight = lock(&self.in_flight);
         in_flight.bytes = in_flight.bytes.saturating_add(bytes);
     }
 
-    /// Waits, after a value of `bytes` bytes was sent, until the bytes that the worker has not put
-    /// yet are within the limit, or belong only to this value.
+    /// Waits, after a value of `bytes` bytes was sent, until the bytes not yet put by the worker
+    /// are within the limit. Does not wait if all bytes that were not put belong to the sent value.
     ///
     /// # Errors
     /// [`RuntimeError::Stopped`] if the worker has ended, or the error of

@@ -16,8 +16,8 @@ pub(crate) struct Message<O, H> {
     pub what: What<O, H>,
 }
 
-// A message is moved six times between sender and engine. Beyond this size, each memcpy takes twice
-// as many instructions.
+// A message is moved six times between sender and engine. In a message larger than 256 bytes, each
+// memcpy takes twice as many instructions.
 const _: () = assert!(size_of::<Message<crate::Op, crate::HostTensor>>() <= 256);
 
 #[allow(clippy::large_enum_variant)] // Boxing the large, most frequent variant costs more.
@@ -42,9 +42,9 @@ pub(crate) enum Question<H> {
 /// Forms of a text that describes memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Description {
-    /// One line of at most this number of characters.
+    /// One line of at most as many characters as the field says.
     Occupancy(usize),
-    /// One line for each chunk.
+    /// One line for each chunk of memory.
     Map,
 }
 

@@ -11,7 +11,8 @@ pub struct Feasibility {
     pub trace: String,
     /// The policy's name or formula.
     pub policy: String,
-    /// `linger`, `drop` or `keep`.
+    /// Setting for tensors that are recomputed only to recompute others: `linger`, `drop` or
+    /// `keep`.
     pub dead: &'static str,
     /// Eviction threshold in bytes; `None` without a threshold.
     pub threshold_bytes: Option<u64>,

@@ -97,7 +97,7 @@ pub(super) struct Historian {
     history: History,
     /// Tensor, deleted or not -> position of its storage.
     storage_of: FxHashMap<TensorId, u32>,
-    /// Tensors replaced in the current step. The old values of these tensors are held until the
+    /// Tensors replaced in the current step. The old values of replaced tensors are held until the
     /// step ends.
     replaced: Vec<TensorId>,
     storages: Vec<Storage>,
@@ -272,8 +272,8 @@ impl Historian {
         }
         let storage = &mut self.storages[self.storage_of[&tensor] as usize];
         let before = storage.evicted.replace(bytes);
-        // With cause `Unheld`, the last handle of the storage is about to be deleted. So the bytes
-        // of the storage do not count as evicted.
+        // With cause `Unheld`, the last handle of the storage is about to be deleted. The bytes of
+        // a storage that is about to be deleted do not count as evicted.
         if storage.handles > 0 && cause != Cause::Unheld {
             self.evicted = self.evicted.saturating_sub(before.unwrap_or(0)).saturating_add(bytes);
         } else {

@@ -1,16 +1,17 @@
 //! Network between the ranks of a training, and the time of a recorded step on several ranks.
 //!
-//! A replay moves the clock of the computation. Beside it runs the clock of the network, on which
-//! one collective follows the other. The computation waits where it reads a result that the network
-//! has not delivered yet:
+//! A replay moves the clock of the computation. The clock of the network runs beside the clock of
+//! the computation, and collectives follow one another on the network. The computation waits where
+//! it reads a result that the network has not delivered yet:
 //!
 //! ```text
 //! compute   backward of layer 2 │ backward of layer 1 │ (waits) │ update 2 │ (waits) │ update 1
 //! network                       │ all-reduce 2 ──────────────── │ all-reduce 1 ──── │
 //! ```
 //!
-//! A recording of one rank has no collectives. Then each gradient that an update reads is summed
-//! over all ranks as soon as the gradient is complete (`gradients.rs`).
+//! A recording of one rank has no collectives. For a recording without collectives, each gradient
+//! that an update reads is summed over all ranks as soon as the gradient is complete
+//! (`gradients.rs`).
 
 mod clock;
 mod cluster;
@@ -24,7 +25,7 @@ use std::str::FromStr;
 
 /// Speed of the network between ranks.
 ///
-/// A collective takes as long as its messages have latency, and its bytes have bandwidth:
+/// The time of a collective is the latency of its messages plus the time for its bytes:
 /// `messages * latency + bytes / bandwidth`.
 ///
 /// ```
@@ -40,10 +41,11 @@ use std::str::FromStr;
 pub struct Network {
     /// Bytes that a rank sends in a second.
     pub bytes_per_second: f64,
-    /// Seconds of each message, whatever its size.
+    /// Seconds that each message takes besides the time for its bytes.
     pub latency: f64,
     /// Whether the computation goes on during a collective, until its result is read. With `None`,
-    /// it goes on during the sums of gradients, and waits for other collectives, as in the runtime.
+    /// the computation goes on during the sums of gradients, and waits for other collectives, as in
+    /// the runtime.
     pub overlaps: Option<bool>,
 }
 
@@ -78,7 +80,7 @@ const BANDWIDTHS: Units = &[
     ("TiB", 1_099_511_627_776.0),
 ];
 
-/// Units of a latency, in seconds. The letter for micro has two codes.
+/// Units of a latency, in seconds. The letter for micro has two codes in Unicode.
 const LATENCIES: Units =
     &[("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("\u{b5}s", 1e-6), ("\u{3bc}s", 1e-6), ("ns", 1e-9)];
 

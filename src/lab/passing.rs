@@ -33,12 +33,12 @@ const TURNS: u64 = 64;
 const MOST_RECOMPUTED: f64 = 4.0;
 
 /// Smallest budget found, in bytes, in which the program of the attempt passes with the same
-/// policy. [`ByteSize`] prints and parses exactly this number. `None` if no budget is found, or if
-/// the attempt is not a valid program.
+/// policy. [`ByteSize`] prints and parses this number without rounding. `None` if no budget is
+/// found, or if the attempt is not a valid program.
 ///
-/// Simulated runs find the budget, and the real run may differ from them. So a budget is accepted
-/// only if a slightly smaller budget also passes. The step is simulated like a later step, with the
-/// state of the optimizer resident from the beginning.
+/// Simulated runs find the budget, and the real run may differ from simulated runs. Therefore, a
+/// budget is accepted only if a slightly smaller budget also passes. The step is simulated like a
+/// later step, with the state of the optimizer resident from the beginning.
 #[must_use]
 pub fn passing_budget(attempt: &Attempt) -> Option<u64> {
     // No search has found a forecast for this step yet, so the policy uses the default forecast.

@@ -2,8 +2,8 @@
 //! budget, memory over time, loss over steps, or blocks over time and address.
 //!
 //! The pictures can be printed in black and white: lines differ by dash and marker as well as by
-//! color, and areas differ by lightness. A picture is 960 px wide. Printed 17 cm wide, its text has
-//! 7 to 8 points.
+//! color, and areas differ by lightness. A picture is 960 px wide. In a picture printed 17 cm wide,
+//! text has 7 to 8 points.
 
 mod draw;
 mod frame;
@@ -84,9 +84,9 @@ pub struct Sample {
     pub at: f64,
     /// Bytes in use.
     pub used: u64,
-    /// Bytes of evicted storages that the program still holds. Without evictions, these bytes would
-    /// also be in memory. Storages that the program has deleted do not count, although some of them
-    /// may be needed to regenerate other storages.
+    /// Bytes of evicted storages that the program still holds. Without evictions, the evicted bytes
+    /// would also be in memory. Storages that the program has deleted do not count, although some
+    /// of them may be needed to regenerate other storages.
     pub evicted: u64,
     /// Bytes regenerated since the sample before.
     pub regenerated: u64,

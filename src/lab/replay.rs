@@ -107,7 +107,8 @@ pub struct Replay {
     /// Changes of settings during the run, in order. [`Trace::settings`](super::Trace::settings)
     /// has the changes of a recording.
     pub changes: Vec<Changed>,
-    /// Ranks whose times are measured beside the run; the run itself does not depend on them.
+    /// Ranks whose times are measured beside the run; the run itself does not depend on these
+    /// ranks.
     pub cluster: Option<Arc<Cluster>>,
 }
 
@@ -200,7 +201,7 @@ impl Replay {
     /// Runs `program`.
     ///
     /// # Errors
-    /// An error of the settings. A run that fails is an outcome, not an error.
+    /// An error if the settings are invalid. A run that fails is an outcome, not an error.
     pub fn run(&self, program: &RecordedProgram) -> Result<Outcome, Error> {
         self.run_watched(program, |_, _, _| {})
     }
@@ -248,7 +249,7 @@ impl Replay {
         Ok(self.outcome(Machine::new(learned.as_ref().unwrap_or(self), program)?, start, watch))
     }
 
-    /// Runs a machine, beside the clocks of the cluster if there is one.
+    /// Runs a machine, and the clocks of the cluster if there is one.
     fn outcome(
         &self,
         machine: Machine<'_>,
@@ -301,7 +302,7 @@ impl<'a> Machine<'a> {
         Self::with_evictor(replay, program, evictor)
     }
 
-    /// A machine for a step that begins at command `begin`. At that command, the tensors in
+    /// A machine for a step that begins at command `begin`. At command `begin`, the tensors in
     /// `carried` hold values of the step.
     pub(super) fn of_step(
         replay: &Replay,
@@ -429,7 +430,7 @@ impl<'a> Machine<'a> {
         Status::Done
     }
 
-    /// Executes the command at position `at`, which must be the next command. Then makes the
+    /// Executes the command at position `at`, which must be the next command. Afterwards, makes the
     /// changes of settings that follow the command.
     pub(super) fn execute(&mut self, at: usize) -> Result<(), Error> {
         if at == 0 {
@@ -452,7 +453,7 @@ impl<'a> Machine<'a> {
             }
             // The change failed in the recorded run, so the replay needs only the evictions that
             // the change caused before its failure. In the replay, the change may succeed, if fewer
-            // bytes were evictable in the run. Then the change is undone.
+            // bytes were evictable in the run. A change that succeeds only in the replay is undone.
             if self.driver.engine().budget() != before.0 {
                 self.driver.set_budget(before.0)?;
             }
@@ -562,7 +563,7 @@ mod tests {
     use crate::lab::Trace;
 
     /// A policy with the scores of another policy, but without the promises that let an evictor
-    /// skip scores. So every choice computes all scores.
+    /// skip scores. Every choice by this policy therefore computes all scores.
     #[derive(Debug)]
     struct AskAll(Box<dyn Policy>);
 

@@ -108,7 +108,8 @@ impl Replay {
                 }
             }
             // For some commands, such as a read by the host, the engine reports no run. The
-            // schedule nevertheless contains a run for each op of these commands.
+            // schedule contains a run for each op, also of commands for which the engine reports no
+            // run.
             actions.extend(first.map(Action::Run));
         }
         Ok(RecomputeSchedule::new(&captured.capture, actions)?)

@@ -4,19 +4,21 @@
 //! forecast. The *clock* of a forecast measures the distance to a value's next use. A search has
 //! three phases.
 //!
-//! 1. The forecast setting that is best on average over many programs.
-//! 2. A portfolio of other forecasts (`portfolio.rs`). Some have a clock made of [prices of
-//!    memory](crate::bound). The prices come from a relaxed problem, in which a share of a value
-//!    may be evicted; other forecasts are rounded solutions of that problem.
+//! 1. The search tries the forecast setting that is best on average over many programs.
+//! 2. The search tries a portfolio of other forecasts (`portfolio.rs`). Some forecasts of the
+//!    portfolio have a clock made of [prices of memory](crate::bound). The prices come from a
+//!    relaxed problem, in which a share of a value may be evicted. Other forecasts are rounded
+//!    solutions of the relaxed problem.
 //! 3. Climbing (`climb.rs`): a few numbers of the best forecast are changed at random, and
 //!    improvements are kept.
 //!
 //! A simulated run ends as soon as it recomputes more than the best run. Until a run has passed,
 //! the portfolio is tried first with a low limit on recomputation, then with a high limit.
 //!
-//! Effort is counted in simulated runs and in the [ops](Allowance) of these runs, not in time. So
-//! the same program, budget, seed and effort give the same forecast on any machine. The limit on
-//! ops also keeps a search whose runs recompute much from taking longer than other searches.
+//! Effort is counted in simulated runs and in the [ops](Allowance) of these runs, not in time.
+//! Therefore, the same program, budget, seed and effort give the same forecast on any machine. The
+//! limit on ops also keeps a search whose runs recompute much from taking longer than other
+//! searches.
 //!
 //! A forecast only scores candidates for eviction. In a run that differs from the simulated run, a
 //! forecast is only a guess. The computed values and the hard limit of the budget never depend on a
@@ -51,11 +53,11 @@ const LIMITS: [f64; 2] = [1.0, 10.0];
 
 /// Search for the best way to run a program in a budget. The search first tries the setting that is
 /// best on average, and then a portfolio of other forecasts, some with clocks made of [prices of
-/// memory](crate::bound). Then the search changes the best of these forecasts at random and keeps
-/// improvements.
+/// memory](crate::bound). Afterwards, the search changes the best of the tried forecasts at random
+/// and keeps improvements.
 ///
-/// [`Search::advance`] does the work, a few simulated runs in each call. So the caller may stop at
-/// any time.
+/// [`Search::advance`] does the work, a few simulated runs in each call. The caller may stop after
+/// any call.
 #[derive(Debug)]
 pub struct Search {
     program: Arc<RecordedProgram>,
@@ -95,7 +97,7 @@ impl Search {
     /// of the random changes.
     ///
     /// # Errors
-    /// An error of the settings.
+    /// An error if the settings are invalid.
     pub fn new(program: Arc<RecordedProgram>, replay: &Replay, seed: u64) -> Result<Self, Error> {
         let step = Arc::new(program.future());
         Self::of(program, 0, step, Vec::new(), replay, seed)
@@ -104,7 +106,7 @@ impl Search {
     /// A search on a turn of a loop, in the budget and with the settings of the turn.
     ///
     /// # Errors
-    /// An error of the settings.
+    /// An error if the settings are invalid.
     pub fn of_turn(turn: Turn, seed: u64) -> Result<Self, Error> {
         let Turn { program, begin, step, carried, budget, settings, in_arena } = turn;
         let memory = if in_arena { MemoryKind::Arena } else { MemoryKind::Counted };
@@ -233,14 +235,14 @@ impl Search {
         Some(if excess > 0.0 { (excess - self.least) / self.least.max(1e-9) } else { 0.0 })
     }
 
-    /// Tries another forecast, with at most a few simulated runs. The ops of these runs are
-    /// subtracted from `allowance`, and a run ends when no ops are left.
+    /// Tries another forecast, with at most a few simulated runs. The ops of the simulated runs are
+    /// subtracted from `allowance`; a run ends when no ops are left.
     ///
     /// Returns false if no forecast needs to be tried, because the best forecast recomputes no more
     /// than the lower bound, or because no run can pass.
     ///
     /// # Errors
-    /// An error of the settings.
+    /// An error if the settings are invalid.
     pub fn advance(&mut self, allowance: &mut Allowance) -> Result<bool, Error> {
         if self.distance().is_some_and(|distance| distance <= 1e-3) {
             self.todo.clear();
@@ -266,7 +268,7 @@ impl Search {
     /// Continues the search up to the effort `learn`.
     ///
     /// # Errors
-    /// An error of the settings.
+    /// An error if the settings are invalid.
     pub fn learn(&mut self, learn: Learn) -> Result<(), Error> {
         let mut allowance = self.allowance(learn);
         while !self.is_done(learn) && self.advance(&mut allowance)? {}

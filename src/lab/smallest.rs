@@ -7,8 +7,8 @@ const FAILURES: u32 = 3;
 /// found to hold. `None` if `high` fails.
 ///
 /// Passing is not monotone: greedy eviction may fail in a budget although it passes in a smaller
-/// budget. So the returned budget was tried and passed. Bisection finds a passing budget just above
-/// a failing budget. Then smaller budgets are tried one by one.
+/// budget. The returned budget was therefore tried, and passed. Bisection finds a passing budget
+/// just above a failing budget. After the bisection, smaller budgets are tried one by one.
 ///
 /// # Errors
 /// The first error of `passes`.

@@ -13,7 +13,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 
 /// Range of commands that can be repeated, and the tensors that each repetition takes over from the
-/// one before.
+/// repetition before.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Step {
     commands: Range<usize>,
@@ -199,8 +199,8 @@ impl<'a> Bequest<'a> {
 
     /// Pairs tensors made before the step with tensors made in the step. Among tensors with equal
     /// properties, the last tensor before the step is paired with the last tensor in the step, then
-    /// the second last tensors, and so on. So the pairs are right even if the first step makes more
-    /// tensors than the second step.
+    /// the second last tensors, and so on. Pairing from the last tensors on is right even if the
+    /// first step makes more tensors than the second step.
     fn counterparts(&self) -> FxHashMap<TensorId, TensorId> {
         let mut of_step: FxHashMap<Maker<'_>, Vec<TensorId>> = FxHashMap::default();
         for tensor in numbers(self.made_before..self.made_after) {

@@ -51,7 +51,8 @@ pub struct Row {
     pub trace: String,
     /// The policy's name or formula.
     pub policy: String,
-    /// `linger`, `drop` or `keep`.
+    /// Setting for tensors that are recomputed only to recompute others: `linger`, `drop` or
+    /// `keep`.
     pub dead: &'static str,
     /// Budget as a share of the full budget: the shortest decimal number that gives the same bytes,
     /// with at most six digits.
@@ -68,16 +69,16 @@ pub struct Row {
     pub seed: u64,
     /// End of the run.
     pub status: Verdict,
-    /// Cost of the run, divided by the cost without a budget; `None` if the run failed. Rounded to
-    /// a millionth when written.
+    /// Cost of the run, divided by the cost without a budget; `None` if the run failed. The number
+    /// is rounded to a millionth when it is written.
     #[serde(serialize_with = "to_a_millionth")]
     pub slowdown: Option<f64>,
-    /// Cost of recomputation, divided by the cost without a budget; `None` if the run failed.
-    /// Rounded to a millionth when written.
+    /// Cost of recomputation, divided by the cost without a budget; `None` if the run failed. The
+    /// number is rounded to a millionth when it is written.
     #[serde(serialize_with = "to_a_millionth")]
     pub recompute_ratio: Option<f64>,
     /// Lower bound on the slowdown of any run in program order under this budget. `None` if no run
-    /// fits in the budget, or if no bound was requested. Rounded down to a millionth.
+    /// fits in the budget, or if no bound was requested. The bound is rounded down to a millionth.
     #[serde(serialize_with = "down_to_a_millionth")]
     pub least_slowdown: Option<f64>,
     /// Peak of the bytes in use.
@@ -111,7 +112,7 @@ impl Job<'_> {
     /// Runs the replay.
     ///
     /// # Errors
-    /// An error of the settings. A run that fails is a row, not an error.
+    /// An error if the settings are invalid. A run that fails is a row, not an error.
     pub fn run(&self) -> Result<Row, Error> {
         Ok(self.row(&self.replay.run(self.program)?))
     }
@@ -319,7 +320,7 @@ mod tests {
                 let found = ratio(budget, full);
                 let bytes = (found * full as f64) as u64;
                 assert!(budget.abs_diff(bytes) <= 1, "{budget} of {full}: {found}");
-                // With fewer than 1000 bytes, several shares give the same budget.
+                // With a full budget below 1000 bytes, several shares give the same budget.
                 assert!(found == share || full < 1000, "{share}: {found}");
             }
         }

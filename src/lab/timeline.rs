@@ -14,7 +14,7 @@ impl Replay {
     /// Runs a trace and samples the memory, for [`plot::memory`](super::plot::memory).
     ///
     /// # Errors
-    /// An error of the settings. A run that fails is an outcome, not an error.
+    /// An error if the settings are invalid. A run that fails is an outcome, not an error.
     pub fn run_with_timeline(
         &self,
         trace: &Trace,

@@ -50,7 +50,8 @@ pub struct Trace {
     settings: RunSettings,
     /// The step of a log; `None` in a recording, whose program contains step marks.
     step: Option<Step>,
-    /// Tensor of the program -> its number in the recording. Empty for logs and repeated steps.
+    /// Tensor of the program -> its number in the recording. The vector is empty for logs and
+    /// repeated steps.
     numbers: Vec<u64>,
     history: Result<History, NoHistory>,
 }
@@ -164,7 +165,7 @@ impl Trace {
     }
 
     /// Knowledge of steps that the recorded run had when it began. A replay whose
-    /// [`Replay::as_run`](super::Replay::as_run) is this knowledge knows the same as the run.
+    /// [`Replay::as_run`](super::Replay::as_run) is this knowledge knows as much as the run did.
     #[must_use]
     pub const fn known(&self) -> &Knowledge {
         &self.known

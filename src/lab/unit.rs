@@ -92,9 +92,9 @@ impl CostUnit {
         (scale, format!("{what}, recomputation included{unit}"))
     }
 
-    /// Divisor of costs up to `most`, and the unit of the quotient. In this unit, the largest cost
-    /// is at least `least`, if there is a unit small enough. For a cost model that the user wrote,
-    /// the text of the unit is a power of ten, or empty.
+    /// Divisor of costs up to `most`, and the unit of the quotient. In the chosen unit, the largest
+    /// cost is at least `least`, if some unit is small enough. For a cost model that the user
+    /// wrote, the text of the unit is a power of ten, or empty.
     fn scale(&self, most: f64, least: f64) -> (f64, String) {
         let (power, names) = match self {
             Self::Nanoseconds => (-9, SECONDS),

@@ -21,7 +21,7 @@ pub enum Rule {
     AdamW {
         /// Decay rates per step of the average gradient and of the average squared gradient.
         betas: [f32; 2],
-        /// Added to the divisor, to keep it away from 0.
+        /// Number added to the divisor, so that the divisor is not 0.
         eps: f32,
     },
     /// The sign of an average gradient; see [`Lion`].

@@ -66,7 +66,7 @@ impl Optimizer {
     }
 
     /// Like [`Optimizer::minimize`], but uses the sum of `gradients` and the gradients of `loss`.
-    /// Call it for the last of several micro-batches. To average the gradients over all
+    /// Call this method for the last of several micro-batches. To average the gradients over all
     /// micro-batches, divide each loss by their number.
     ///
     /// ```
@@ -95,7 +95,7 @@ impl Optimizer {
     /// ```
     ///
     /// # Errors
-    /// As for [`Optimizer::minimize`].
+    /// The errors of [`Optimizer::minimize`].
     pub fn minimize_with(
         &mut self,
         tape: Tape,
@@ -139,7 +139,8 @@ impl Optimizer {
         if self.all_or_none || self.max_norm.is_some() || !self.step_in_backward {
             match reduction {
                 None => tape.gradients_onto(loss, &mut gradients)?,
-                // Sums are made beside the backward pass. Only the updates wait for its end.
+                // Gradients are summed over the ranks while the backward pass runs. Only the
+                // updates wait for the end of the backward pass.
                 Some(mut reduction) => {
                     let mut sums = Vec::new();
                     let mut took = |position, _: &str, _: &mut Tensor, sum| {
@@ -224,8 +225,8 @@ impl Optimizer {
         if let Some(max_norm) = self.max_norm {
             clip_grad_norm(runtime, module, gradients, max_norm)?;
         }
-        // The agreement of all ranks is the first of the updates: it runs when memory is found to
-        // suffice for all updates, and none is made yet.
+        // The agreement of all ranks comes before all updates. The agreement runs once memory is
+        // found to suffice for all updates, before any update is made.
         let mut agreement = match &self.ranks {
             Some(ranks) if self.all_or_none => {
                 Some((ranks.all_reduce("agreement"), runtime.zeros(&[1])?))
@@ -272,7 +273,7 @@ impl Optimizer {
     }
 
     /// Makes the replacements of the forward pass final. With [`Optimizer::all_or_none`] and a rule
-    /// that counts steps, waits for the updates. If they failed, the step is not counted.
+    /// that counts steps, waits for the updates. If the updates failed, the step is not counted.
     fn settle(&mut self, runtime: &Runtime) -> Result<(), Error> {
         runtime.confirm()?;
         if !(self.all_or_none && self.rule.counts_steps()) {
@@ -283,8 +284,8 @@ impl Optimizer {
         })
     }
 
-    /// Reserves the buffer in which gradients wait for their sums. Returns its size in bytes: that of
-    /// the buffer of the ranks, or less if all gradients have room in less.
+    /// Reserves the buffer in which gradients wait for their sums. Returns the size of the buffer
+    /// in bytes: the size of the ranks' buffer, or less if fewer bytes have room for all gradients.
     fn reserve(
         &mut self,
         ranks: &Ranks,
@@ -321,8 +322,8 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Op of the next update of a parameter. Creates its state, all zeros, if the parameter has
-    /// none yet.
+    /// Op of the next update of a parameter. Creates the state of the parameter, all zeros, if the
+    /// parameter has none yet.
     fn prepare(&mut self, runtime: &Runtime, name: &str, parameter: &Tensor) -> Result<Op, Error> {
         if !self.kept.contains_key(name) {
             let mut states = SmallVec::new();
@@ -340,7 +341,7 @@ impl Optimizer {
     }
 }
 
-/// The gradient of a parameter, added to that of earlier micro-batches.
+/// Gradient of a parameter, added to the gradient of earlier micro-batches.
 fn with_earlier(
     runtime: &Runtime,
     gradients: &mut Gradients,

@@ -31,7 +31,7 @@ use std::sync::Arc;
 pub enum PolicyChoice {
     /// A policy of the crate.
     Kind(PolicyKind),
-    /// A custom policy, which gives scores.
+    /// A custom policy, which scores candidates.
     Own(Box<dyn Policy>),
     /// A custom evictor.
     Evictor(Box<dyn Evictor>),
@@ -77,8 +77,9 @@ impl PolicyChoice {
         }
     }
 
-    /// Makes the evictor of the policy, for callers with an [`Engine`] of their own. `seed` is used
-    /// by the policy `random` and by the sample of [`Builder::sqrt_sampling`].
+    /// Makes the evictor of the policy, for callers with an [`Engine`] of their own. `seed` is the
+    /// seed of the policy `random`, and of the sample if `sqrt_sampling` is set (see
+    /// [`Builder::sqrt_sampling`]).
     ///
     /// ```
     /// use remat::{PolicyChoice, PolicyKind};
@@ -251,8 +252,8 @@ impl Builder {
         self
     }
 
-    /// Evicts tensors of fewer than `bytes` bytes only as a last resort. Default: 1/4096 of the
-    /// budget.
+    /// Evicts tensors of fewer than `bytes` bytes only when no larger tensor can be evicted.
+    /// Default: 1/4096 of the budget.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -289,8 +290,8 @@ impl Builder {
     ///
     /// On a custom device, the runtime takes regions with [`Device::take`]. On a CPU, the system
     /// provides each page when the page is first written, with or without the option. On a GPU, the
-    /// runtime allocates the whole budget at once, and the option only makes offsets of blocks
-    /// closer together.
+    /// runtime allocates the whole budget at once, and the option only places blocks closer
+    /// together.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -308,8 +309,8 @@ impl Builder {
     /// The eviction policy: a [`PolicyKind`], or a custom [`Policy`].
     ///
     /// Default: [`PolicyKind::Learned`]. Once memory is short, the default policy recognizes the
-    /// steps of the program, and looks ahead. Until a step is recognized, the policy works like
-    /// [`PolicyKind::Ancestors`].
+    /// program's repeating steps, and uses predictions of later commands. Until a step is
+    /// recognized, the policy works like [`PolicyKind::Ancestors`].
     ///
     /// [`Learn::Portfolio`] and [`Learn::Search`] also search for forecasts. The search needs the
     /// feature `lab`, or [`Builder::learn_by`].
@@ -349,8 +350,8 @@ impl Builder {
         self
     }
 
-    /// The estimate of recompute costs: a [`CostModelKind`], or a custom [`CostModel`]. Default:
-    /// [`CostModelKind::Flops`].
+    /// The model that estimates the cost of recomputing: a [`CostModelKind`], or a custom
+    /// [`CostModel`]. Default: [`CostModelKind::Flops`].
     ///
     /// ```
     /// use remat::CostModelKind;
@@ -403,8 +404,8 @@ impl Builder {
         self
     }
 
-    /// Fails commands when the total cost of repeated runs exceeds this multiple of the total cost
-    /// of first runs. Default: no limit.
+    /// Fails commands when the total cost of repeated runs exceeds `limit` times the total cost of
+    /// first runs. Default: no limit.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -421,7 +422,7 @@ impl Builder {
     }
 
     /// Fails a command when regenerating its inputs costs too much. The limit is `limit` times the
-    /// cost of one run of each op involved. Default: 100.
+    /// cost of running each needed op once. Default: 100.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -438,27 +439,27 @@ impl Builder {
     }
 
     /// Checks whether recomputed values have the same bits as before their eviction. `share` is the
-    /// share of evicted values that are checked: above 0 and at most 1. With 1, all are checked.
-    /// Default: off.
+    /// share of evicted values that are checked: above 0 and at most 1. With a share of 1, all
+    /// evicted values are checked. Default: off.
     ///
-    /// When a checked value is evicted, its hash is kept on the host. The hash is compared each
-    /// time that the value is recomputed or restored from its host copy, by plan or not. If an op
-    /// gives other bits, the command that needed the op's output fails with [`Error::OtherBits`].
-    /// The error names the op, the step and the first element that differs. Each later command that
-    /// needs the value also fails. With a share below 1, the order of evictions alone decides which
-    /// values are checked.
+    /// When a checked value is evicted, its hash is kept on the host. Each time that the value is
+    /// recomputed or restored from its host copy, the hash is compared with the new bits. Steps
+    /// that run by plan are checked too. If an op gives different bits, the command that needed the
+    /// op's output fails with [`Error::OtherBits`]. The error names the op, the step and the first
+    /// element that differs. Each later command that needs the value also fails. With a share below
+    /// 1, the order of evictions alone decides which values are checked.
     ///
     /// Hashes take 3 % of the evicted bytes for `f32` and 6 % for `bf16`. A value of up to 16
-    /// million elements takes at most 8 KiB. [`Stats::hash_bytes`] counts hashes, as host bytes.
-    /// Each checked value is read once when it is evicted, and once more each time it is
-    /// recomputed. A core of 2 GHz reads about 3 GB/s of `f32` and 1.3 GB/s of `bf16`; on the CPU
-    /// the work is shared among the threads. On two threads, checking all values makes a step of
-    /// ResNet-20 in 40 % of its memory take a fifth longer. Checking a tenth of the values makes
-    /// the step take a twentieth longer.
+    /// million elements takes at most 8 KiB. [`Stats::hash_bytes`] counts the bytes of hashes,
+    /// which are host memory. Each checked value is read once when it is evicted, and once more
+    /// each time it is recomputed. A core of 2 GHz hashes about 3 GB/s of `f32` and 1.3 GB/s of
+    /// `bf16`. On the CPU, all threads share the work. On two threads, checking all values makes a
+    /// step of ResNet-20 in 40 % of its memory take a fifth longer. Checking a tenth of the values
+    /// makes the step take a twentieth longer.
     ///
     /// On a GPU, the worker waits for the GPU at each check, and checked values are copied to the
-    /// host. A simulated device, as of [`Builder::sim`], has no bits. With this option, starting a
-    /// runtime on a simulated device is an error.
+    /// host. A simulated device, as of [`Builder::sim`], has no bits. Starting a runtime on a
+    /// simulated device with `verify_recomputed` is an error.
     ///
     /// [`Stats::hash_bytes`]: crate::Stats::hash_bytes
     ///
@@ -535,15 +536,15 @@ impl Builder {
         self
     }
 
-    /// Sets how many later commands the evictor knows when a command runs. For each, the evictor
-    /// knows the tensors that the command reads and frees; see [`Future`](crate::graph::Future).
-    /// Default: 0, so that no command waits for later commands.
+    /// Sets how many later commands the evictor knows when a command runs. For each later command,
+    /// the evictor knows the tensors that the command reads and frees; see
+    /// [`Future`](crate::graph::Future). Default: 0, so that no command waits for later commands.
     ///
     /// The evictor's knowledge depends on the program alone, never on timing. A command runs once
-    /// `commands` commands have followed. A command with an answer, such as a `get`, or 64 MiB of
-    /// waiting host values also end the wait. Therefore the last commands run only when further
-    /// commands follow. If a program is idle, the tensors of its dropped handles are freed with its
-    /// next command.
+    /// `commands` commands have followed. The wait also ends when a command with an answer follows,
+    /// such as a `get`, or when 64 MiB of host values wait. Until then, the last commands of a
+    /// program do not run. If a program is idle, the tensors of its dropped handles are freed with
+    /// its next command.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -561,15 +562,15 @@ impl Builder {
 
     /// Sets whether steps run by plan. Default: [`Plan::Off`].
     ///
-    /// With [`Plan::Auto`], a marked step ([`Runtime::step`]) that repeats is run without
-    /// bookkeeping: all its outputs have fixed offsets in one block. If the step does not fit in
-    /// the budget, the plan also fixes its evictions and recomputations. With an eviction threshold
-    /// or a recompute limit, steps that do not fit have no plan. Steps of several kinds have plans
-    /// side by side.
+    /// With [`Plan::Auto`], a marked step ([`Runtime::step`]) that repeats runs without
+    /// bookkeeping: all its outputs have fixed offsets in one block of memory. If the step does not
+    /// fit in the budget, the plan also fixes its evictions and recomputations. With an eviction
+    /// threshold or a recompute limit, steps that do not fit have no plan. Steps of different
+    /// kinds, such as training and evaluation, have their own plans.
     ///
-    /// At the first command that differs from the plan, the runtime leaves the plan. Results have
-    /// the same bits, and the budget holds. Plans are off if [`Builder::record`] or
-    /// [`Builder::look_ahead`] is used.
+    /// At the first command that differs from the plan, the runtime leaves the plan. With or
+    /// without a plan, results have the same bits, and the budget holds. Plans are off if
+    /// [`Builder::record`] or [`Builder::look_ahead`] is used.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -643,7 +644,7 @@ impl Builder {
         }
         let team = Team::new(self.threads).map_err(RuntimeError::NoDevice)?;
         let members = team.clone();
-        // The worker is itself a thread of the team. Therefore small ops run without a switch of
+        // The worker runs on a thread of the team, so that small ops run without a switch of
         // threads.
         self.start(move |bytes| Cpu::of(&members, bytes), team)
     }
@@ -659,7 +660,7 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// [`RuntimeError::NoDevice`] if the driver, the device or cuBLAS is missing. Another error if
+    /// [`RuntimeError::NoDevice`] if the driver, the device or cuBLAS is missing. Other errors, if
     /// an option is invalid, or the budget cannot be reserved.
     #[cfg(feature = "cuda")]
     pub fn cuda(mut self, options: crate::device::cuda::Options) -> Result<Runtime, Error> {
@@ -675,12 +676,12 @@ impl Builder {
         self.device(move |bytes| crate::device::cuda::Cuda::of(&gpu, bytes))
     }
 
-    /// Sets a predicate that gives up regenerations, as [`Runtime::cancel`] would. An example is an
-    /// [`Allowance`](crate::program::Allowance) of ops in a rehearsal.
+    /// Sets a predicate that cancels regenerations, as [`Runtime::cancel`] would. For example, the
+    /// predicate may enforce an [`Allowance`](crate::program::Allowance) of ops in a rehearsal.
     ///
     /// The worker's thread calls `wanted` before each rerun, by plan or not. If `wanted` returns
     /// true, the command that needs the rerun fails with [`RegenerationError::Cancelled`]. The
-    /// failure has no other effect.
+    /// cancelled command has no other effect.
     ///
     /// [`RegenerationError::Cancelled`]: crate::error::RegenerationError::Cancelled
     ///
@@ -708,7 +709,7 @@ impl Builder {
         self
     }
 
-    /// Says that the search for forecasts is done: see [`Knowledge::searched`].
+    /// Sets that the search for forecasts is already complete: see [`Knowledge::searched`].
     #[cfg(feature = "lab")]
     pub(crate) fn searched(mut self) -> Self {
         self.known.searched = true;
@@ -717,7 +718,7 @@ impl Builder {
 
     /// Replaces the search of `learned:portfolio` or `learned:search` by another learner, until the
     /// policy changes. An example is a learner that only stores the turns, for a later search
-    /// (`lab::Search`). Recordings do not mention the learner.
+    /// (`lab::Search`). A recording does not contain the learner.
     #[must_use]
     pub fn learn_by(mut self, learner: impl Learner + 'static) -> Self {
         self.learner = Some(Box::new(learner));
@@ -725,10 +726,11 @@ impl Builder {
     }
 
     /// Sets the steps of the program, from [`Runtime::known_steps`] of an earlier run. A policy
-    /// that looks ahead predicts these steps from the first command on.
+    /// that looks ahead predicts the given steps from the first command on.
     ///
     /// With an empty value ([`KnownSteps::default`]), the policy recognizes steps from the first
-    /// command on. Without this call, the policy recognizes steps from the first eviction on.
+    /// command on. If `known_steps` is not called, the policy recognizes steps from the first
+    /// eviction on.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -825,7 +827,7 @@ impl Builder {
         self.settings.check(budget)?;
         let (seed, sqrt_sampling) = (self.seed, self.sqrt_sampling);
         // Three channels: for commands to the worker, for the result of the worker's start, and for
-        // the worker's end. The last is disconnected when the worker drops `alive`.
+        // the worker's end. The third channel is disconnected when the worker drops `alive`.
         let (sender, commands) = crate::sync::channel::bounded(QUEUE);
         let (started, start) = crate::sync::channel::bounded(1);
         let (alive, ended) = crate::sync::channel::bounded(0);
@@ -838,12 +840,12 @@ impl Builder {
             #[cfg(feature = "lab")]
             let (new, rehearse) =
                 (crate::lab::learner, Some(crate::lab::passing_budget as Rehearse));
-            // Without the lab, forecasts cannot be searched for; see `check_search`.
+            // Without the feature `lab`, nothing can search for forecasts; see `check_search`.
             #[cfg(not(feature = "lab"))]
             let (new, rehearse) = (|_, _| None, None::<Rehearse>);
             let learners = Learners { new, seed };
             let rehearse = rehearse.filter(|_| self.names_budgets);
-            // For windows and recordings, commands must be executed one by one.
+            // With a window or a recorder, commands must be executed one by one, so plans are off.
             let is_heard = self.window.commands > 0 || self.recorder.is_some();
             let plan = if is_heard { Plan::Off } else { self.plan };
             let evictor = self.policy.evictor(seed, sqrt_sampling);
@@ -872,7 +874,7 @@ impl Builder {
                             rehearse,
                         },
                     );
-                    // Dropping the device may panic, too.
+                    // Catch panics of the worker, and of dropping the device.
                     let ended = caught(|| "the worker".to_owned(), || worker.run(&commands));
                     control.end(ended.unwrap_or_else(|error| Some(error.to_string())));
                 }
@@ -961,7 +963,7 @@ impl Thread for OwnThread {
     }
 }
 
-/// A thread of the team, while the runtime's own thread waits.
+/// The worker runs on a thread of the team, while the runtime's own thread waits.
 impl Thread for Team {
     fn run(self, begin: impl Fn() + Sync, work: impl FnOnce() + Send) {
         self.on_each(begin);
@@ -969,8 +971,8 @@ impl Thread for Team {
     }
 }
 
-/// Bytes of the machine's memory, or 64 GiB if unknown. A budget above the real memory is allowed,
-/// because pages are touched only when used.
+/// Bytes of the machine's memory, or 64 GiB if unknown. The guess may exceed the real memory,
+/// because the system provides a page only when it is used.
 fn machine_memory() -> u64 {
     memory_of("MemTotal:").unwrap_or(64 << 30)
 }

@@ -54,8 +54,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     }
 
     /// Steps of the program recognized so far, for [`Builder::known_steps`] of a later run. `None`
-    /// if the policy does not look ahead. Also `None` if nothing was evicted yet, and
-    /// [`Builder::known_steps`] was not called.
+    /// if the policy does not look ahead. Also `None` as long as nothing was evicted, unless
+    /// [`Builder::known_steps`] was called.
     ///
     /// [`Builder::known_steps`]: super::Builder::known_steps
     ///

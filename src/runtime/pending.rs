@@ -4,8 +4,8 @@ use crate::sync::channel::{Receiver, select};
 use std::convert::Infallible;
 use std::sync::Arc;
 
-/// The answer to a question to the worker, which the caller waits for later. Commands sent in the
-/// meantime do not wait for the answer.
+/// The worker's answer to a call such as `Runtime::get_later`. The caller can wait for the answer
+/// later, and send further commands before.
 ///
 /// ```
 /// use remat::prelude::*;
@@ -23,9 +23,8 @@ use std::sync::Arc;
 #[must_use = "an answer that nobody waits for takes its error with it"]
 pub struct Pending<R> {
     answer: Receiver<Result<R, Error>>,
-    /// Channel that is disconnected when the worker ends. A command that the worker never read
-    /// stays in the queue, with the sender of its answer. Therefore `answer` alone would not be
-    /// disconnected.
+    /// Channel that is disconnected when the worker ends. `answer` alone does not show the worker's
+    /// end: a command that the worker never read stays in the queue, with the sender of its answer.
     ended: Receiver<Infallible>,
     /// The counter of answers that may still be read.
     control: Arc<Control>,
@@ -58,7 +57,7 @@ impl<R> Pending<R> {
     ///
     /// If the answer has not arrived, a wait in a listener, a cost model, a device or an op of the
     /// runtime fails with [`RuntimeError::OwnThread`](crate::error::RuntimeError::OwnThread). A
-    /// wait in a process that was forked since fails with
+    /// wait in a process that was forked after the runtime was started fails with
     /// [`RuntimeError::Forked`](crate::error::RuntimeError::Forked).
     pub fn wait(self) -> Result<R, Error> {
         if let Some(barred) = self.control.bars_waiting() {
@@ -68,13 +67,13 @@ impl<R> Pending<R> {
         select! {
             recv(self.answer) -> answer => match answer {
                 Ok(answer) => answer,
-                // The worker ended during the command, and will soon report the reason.
+                // The worker ended during the command, and will soon report the reason for its end.
                 Err(_) => {
                     let _ = self.ended.recv();
                     Err(stopped())
                 }
             },
-            // The worker may have answered before it ended.
+            // Look for an answer once more, because the worker may have answered before it ended.
             recv(self.ended) -> _ => self.answer.try_recv().map_err(|_| stopped())?,
         }
     }

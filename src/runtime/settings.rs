@@ -12,8 +12,8 @@ use std::fmt::Display;
 
 impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// Sets the memory limit, in bytes or as text, up to the budget that the runtime was opened
-    /// with. A smaller limit holds when the call returns: tensors that did not fit have been
-    /// evicted.
+    /// with. A smaller limit holds when the call returns: tensors that do not fit in the limit have
+    /// been evicted.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -30,7 +30,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     ///
     /// # Errors
     /// If the limit is above the budget that the runtime was opened with, or below the bytes that
-    /// cannot be evicted. On an error, nothing has changed.
+    /// cannot be evicted. After an error, nothing has changed.
     pub fn set_budget<B: TryInto<ByteSize, Error: Display>>(&self, budget: B) -> Result<(), Error> {
         let budget = bytes("budget", budget)?;
         self.change(Change::Budget(budget))?;
@@ -77,7 +77,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     ///
     /// # Errors
     /// If a custom evictor panics when it receives the current evictions, or if a policy searches
-    /// and the search is not compiled in. On an error, nothing has changed.
+    /// and the search is not compiled in. After an error, nothing has changed.
     pub fn set_policy(&self, policy: impl Into<PolicyChoice>) -> Result<(), Error> {
         let policy = policy.into();
         check_search(&policy)?;
@@ -127,8 +127,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// ```
     ///
     /// # Errors
-    /// If the budget does not hold all tensors. After this error, tensors can be evicted as before,
-    /// except those that were already made leaves.
+    /// If the budget does not hold all tensors. After an error, tensors can be evicted as before,
+    /// except tensors that were already made leaves.
     pub fn disable(&self) -> Result<(), Error> {
         self.change(Change::Enabled(false))
     }

@@ -47,17 +47,18 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// # Ok::<(), Error>(())
     /// ```
     ///
-    /// If other handles name an old value, they keep the old value, and the update works on a copy.
-    /// Otherwise the update works in the storage itself.
+    /// If other handles name the old value, they keep the old value, and the update works on a
+    /// copy. If no other handle names the old value, the update overwrites its storage.
     ///
     /// An update is skipped if another input is lost to a failure, or if memory does not suffice.
-    /// The handles then keep the old values. The next `get` or `sync` returns the reason, once.
-    /// Until the reason is returned, values computed from `targets` are lost for the same reason. A
-    /// later update of the handles that succeeds ends that state.
+    /// After a skipped update, the handles keep the old values, and the next `get` or `sync`
+    /// returns the reason, once. Until the reason is returned, values computed from `targets` are
+    /// lost for the same reason. A later update of the handles that succeeds makes them usable
+    /// again.
     ///
     /// # Errors
     /// Errors of [`Runtime::apply`], and an error if the outputs of the op are not exactly its
-    /// first inputs in place. On an error, nothing has changed.
+    /// first inputs in place. After an error, nothing has changed.
     pub fn update(
         &self,
         op: impl Into<O>,
@@ -73,8 +74,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// Runs all of several updates, or none.
     ///
     /// No update runs if anything failed since the last [`Runtime::step`], or if memory does not
-    /// hold all inputs and workspaces together. All handles then keep the old values. The next
-    /// `get` or `sync` returns the reason, once.
+    /// hold all inputs and workspaces together. If no update runs, all handles keep the old values,
+    /// and the next `get` or `sync` returns the reason, once.
     ///
     /// The updates may run in part only if the device fails halfway, or if a cost model or an op's
     /// `flops` panics.
@@ -97,7 +98,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// ```
     ///
     /// # Errors
-    /// Errors of [`Runtime::update`]. On an error, nothing has changed.
+    /// Errors of [`Runtime::update`]. After an error, nothing has changed.
     pub fn update_all(&self, updates: Vec<Update<'_, O>>) -> Result<(), Error> {
         let mut calls = Vec::with_capacity(updates.len());
         let mut renamed = Vec::with_capacity(updates.len());
@@ -111,7 +112,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         Ok(())
     }
 
-    /// Replaces the value of `target` by `value`, which becomes a leaf. Use this method for state
+    /// Replaces the value of `target` by `value`, which becomes a leaf. Use `replace` for state
     /// that is computed anew instead of updated in place, such as the running statistics of a batch
     /// norm.
     ///
@@ -120,8 +121,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// backward pass of a [`Tape`](crate::autograd::Tape), `target` gets the old value back.
     ///
     /// When `target` keeps or gets back the old value, the next `get` of `target` returns the
-    /// reason, once. `get` returns the value instead if the reason was reported before. `get` also
-    /// returns the value if a later replacement or update of `target` succeeded.
+    /// reason, once. If the reason was reported before, or a later replacement or update of
+    /// `target` succeeded, `get` returns the value.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -137,7 +138,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     ///
     /// # Errors
     /// If `target` and `value` differ in type or shape, or one of them is not contiguous or belongs
-    /// to another runtime. On an error, nothing has changed.
+    /// to another runtime. After an error, nothing has changed.
     pub fn replace(&self, target: &mut Tensor, value: &Tensor) -> Result<(), Error> {
         self.shared.replace(target, value)
     }

@@ -3,8 +3,8 @@
 //! In the lab, a step is known from a recording. In a running program, a step is known from its
 //! earlier turns. The commands of a step have positions, counted from 0; deletions have no
 //! position. The values of a step have *ordinals*, counted in the order of creation within the
-//! step. An engine that uses a known step gets the ordinal of each storage when it makes the
-//! storage: [`Foreseen`](crate::graph::Foreseen).
+//! step. While a known step runs, the engine's graph has the ordinal of the value in each storage:
+//! [`Foreseen`](crate::graph::Foreseen).
 
 use remat_rng::mix;
 use rustc_hash::FxHashSet;
@@ -28,9 +28,9 @@ pub struct StepFuture {
     bytes: Vec<u64>,
     /// Position of the command that makes each value; 0 for carried values.
     made: Vec<u32>,
-    /// First position at which no handle holds each value.
+    /// First position at which no handle holds the value, for each value.
     gone: Vec<u32>,
-    /// Number of values made before the step. These values have the lowest ordinals.
+    /// Number of values made before the step (*carried* values), which have the lowest ordinals.
     carried: u32,
     /// Cost of all commands before each position; the last entry is the total.
     time: Vec<f64>,
@@ -57,7 +57,7 @@ impl StepFuture {
         self.bytes.len()
     }
 
-    /// Number of values made before the step. These values have the lowest ordinals.
+    /// Number of values made before the step (*carried* values), which have the lowest ordinals.
     #[must_use]
     pub const fn carried(&self) -> usize {
         self.carried as usize
@@ -66,7 +66,8 @@ impl StepFuture {
     /// Positions at which a value is read, in ascending order.
     ///
     /// # Panics
-    /// If the ordinal is out of range. All methods with an ordinal panic in this case.
+    /// If the ordinal is out of range. Every method with an ordinal panics if the ordinal is out of
+    /// range.
     #[must_use]
     pub fn uses(&self, ordinal: u32) -> &[u32] {
         &self.uses
@@ -85,8 +86,8 @@ impl StepFuture {
         self.bytes[ordinal as usize]
     }
 
-    /// Positions of a value's life. The range begins at the command that makes the value, and ends
-    /// before the first position at which no handle holds the value.
+    /// Positions at which a value is live. The range begins at the command that makes the value,
+    /// and ends before the first position at which no handle holds the value.
     #[must_use]
     pub fn life(&self, ordinal: u32) -> std::ops::Range<u32> {
         self.made[ordinal as usize]..self.gone[ordinal as usize]
@@ -140,14 +141,15 @@ impl StepFuture {
         if next < self.starts[ordinal as usize + 1] as usize { self.uses[next] } else { NEVER }
     }
 
-    /// Index in `uses` of the value's first use at `at` or later; the end of the value's range if
-    /// no use follows.
+    /// Index in `uses` of the value's first use at `at` or later. If no use follows, the end of the
+    /// value's range in `uses`.
     #[inline]
     fn next(&self, ordinal: u32, at: u32) -> usize {
         let of = ordinal as usize;
         let (start, end) = (self.starts[of] as usize, self.starts[of + 1] as usize);
         let uses = &self.uses[start..end];
-        // Most values have one or two uses.
+        // Avoid a search for values with no use or one use, because most values have one or two
+        // uses.
         match uses {
             [] => start,
             [only] => start + usize::from(*only < at),
@@ -155,8 +157,8 @@ impl StepFuture {
         }
     }
 
-    /// A hash of the step without its costs. The hash of a step is the same in all processes, and
-    /// in all versions of this crate that define steps alike.
+    /// A hash of the step without its costs. Equal steps have equal hashes in all processes, and in
+    /// all versions of this crate that define steps alike.
     #[must_use]
     pub fn key(&self) -> u64 {
         let mut hash = mix(1, self.len() as u64);
@@ -197,8 +199,8 @@ impl StepFutureBuilder {
         ordinal
     }
 
-    /// Adds a value of `bytes` bytes that was made before the step. Must be called before the first
-    /// command is added.
+    /// Adds a value of `bytes` bytes that was made before the step. All values from before the step
+    /// must be added before the first command.
     pub fn carry(&mut self, bytes: u64) -> u32 {
         debug_assert!(self.is_new());
         self.future.carried += 1;
@@ -214,8 +216,8 @@ impl StepFutureBuilder {
         }
     }
 
-    /// Adds reads by the current command: it reads all held values from which the values `restored`
-    /// would be recomputed. `sources` gives the inputs of a value's command. The walk along
+    /// Adds reads of all held values from which the values `restored` would be recomputed, as reads
+    /// by the current command. `sources` gives the inputs of a value's command. The walk along
     /// `sources` passes through unheld values, and stops at held values.
     pub fn read_sources<'a>(&mut self, mut restored: Vec<u32>, sources: impl Fn(u32) -> &'a [u32]) {
         let mut seen: FxHashSet<u32> = restored.iter().copied().collect();
@@ -236,7 +238,7 @@ impl StepFutureBuilder {
         self.future.outputs.push(ordinal);
     }
 
-    /// Notes that no handle holds a value from the current position on.
+    /// Notes that from the current position on, no handle holds a value.
     pub fn gone(&mut self, ordinal: u32) {
         self.future.gone[ordinal as usize] = self.at();
     }

@@ -16,7 +16,7 @@ pub(crate) type Values = SmallVec<[u32; 4]>;
 /// Reads commands in order, and tracks the value of each tensor.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
-    /// Value and layout of each tensor. Tensors whose numbers ended are removed.
+    /// Value and layout of each tensor. Tensors that were deleted or consumed are removed.
     tensors: FxHashMap<TensorId, (u32, Layout)>,
     values: Vec<Value>,
     storages: u32,
@@ -28,7 +28,7 @@ struct Value {
     /// Bytes of the storage.
     bytes: u64,
     storage: u32,
-    /// Number of live tensors with this value.
+    /// Number of live tensors with the value.
     handles: u32,
 }
 
@@ -95,7 +95,7 @@ impl Reader {
         self.values[value as usize].bytes
     }
 
-    /// Number of the value's storage. Storages are counted in the order of creation.
+    /// Number of a value's storage, counted in the order in which storages are made.
     pub fn storage(&self, value: u32) -> u32 {
         self.values[value as usize].storage
     }
@@ -107,8 +107,8 @@ impl Reader {
 
     /// Reads the next command. `put` gives the layout of a host value.
     ///
-    /// A command may name unknown tensors. Unknown tensors are left out of its reads, and a view of
-    /// an unknown tensor is a new value of 0 bytes.
+    /// A command may name unknown tensors. Reads of unknown tensors are left out, and a view of an
+    /// unknown tensor is a new value of 0 bytes.
     pub fn read<O, H>(&mut self, command: &Command<O, H>, put: impl FnOnce(&H) -> Layout) -> Deed {
         let mut deed = Deed::default();
         let mut named = Values::new();
@@ -144,8 +144,8 @@ impl Reader {
         deed
     }
 
-    /// Reads the calls of a command. All inputs are live until the last call. `named` has the
-    /// values of all inputs, repeats included.
+    /// Reads the calls of a command. All inputs of the command stay live until its last call.
+    /// `named` has the values of all inputs, repeats included.
     fn calls<O>(&mut self, deed: &mut Deed, calls: &[Apply<O>], named: &[u32]) {
         for call in calls {
             for (tensor, look) in call.outputs().zip(call.outputs.views()) {

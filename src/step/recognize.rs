@@ -3,15 +3,15 @@
 //! Each distinct command is a node, linked to the node that followed it last time. While commands
 //! follow the links, the nodes further along the links are predicted: they are the
 //! [course](course). A command that matches no node nearby gets a new node. New nodes form a new
-//! sequence, until commands match known nodes again. As a result, training, evaluation and periodic
-//! steps are separate sequences. If several sequences continue from one node, a [`Branch`] counts
-//! how often in a row each sequence is taken.
+//! sequence, until commands match known nodes again. Training, evaluation and periodic steps are
+//! thus separate sequences. If several sequences continue from one node, a [`Branch`] counts how
+//! often in a row each sequence followed.
 //!
 //! Two steps are of one kind if they use equal values at equal positions:
 //! [`StepFuture::key`](super::StepFuture::key). Turns that run by plan are compared command by
 //! command, in `driver/by_plan/kinds.rs`.
 //!
-//! Predictions may be wrong. A wrong prediction must cost only time and never change a result.
+//! Predictions may be wrong. A wrong prediction may cost time, but must never change a result.
 
 mod branch;
 mod context;
@@ -29,30 +29,32 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::num::NonZeroU32;
 
-/// Limit on the number of nodes. This many nodes take about 20 MiB.
+/// Limit on the number of nodes. At the limit, the nodes take about 20 MiB.
 const MOST: usize = 1 << 16;
-/// Limit on the number of missing or inserted commands after which one matching command suffices to
-/// find a known sequence again. Beyond the limit, the last [`context::LENGTH`] commands must match
-/// a known sequence.
+/// Limit on the number of missing or inserted commands after which a single matching command
+/// suffices to find a known sequence again. After more missing or inserted commands, the last
+/// [`context::LENGTH`] commands must match a known sequence.
 const NEAR: usize = 8;
-/// `DOUBT` is the value of [`Steps::doubt`] after a first failure, and `MOST_DOUBT` its limit, both
-/// in commands.
+/// Value of [`Steps::doubt`], in commands, after a first failed prediction. `MOST_DOUBT` is the
+/// limit of [`Steps::doubt`].
 const DOUBT: usize = 8;
 const MOST_DOUBT: usize = 1 << 12;
 /// Number of commands that are compared backwards to find a known sequence.
 const FAR: usize = 256;
-/// Limit on the number of commands in a part of a marked step that get separate nodes, because
-/// parts may have any length. Later commands of a longer part may match a node of the same part.
+/// Limit on the number of commands in one part of a marked step that get separate nodes. A limit is
+/// needed because a part may have any length. Beyond the limit, a command may match a node of its
+/// own part.
 const MOST_APART: usize = 1 << 13;
 
 /// The role of a storage in a repeated step. Storages have the same role if the same output of the
-/// same command made them in different turns. An update in place or a replacement takes over the
-/// role, so a parameter has one role in all steps.
+/// same command made them in different turns. The result of an update in place or of a replacement
+/// takes over the role of the old value. A parameter thus has one role in all steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(from = "u32", into = "u32"))]
 pub(crate) struct Role {
-    /// Index of the role plus 1, so that `Option<Role>` is as small as `Role`.
+    /// Index of the role plus 1. The number is never 0, so that `Option<Role>` is as small as
+    /// `Role`.
     number: NonZeroU32,
 }
 
@@ -82,7 +84,7 @@ impl From<Role> for u32 {
 /// The parts of a command that are equal in each step.
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
-    /// Hash of the command. The caller decides what is hashed.
+    /// Hash of the command's parts that are equal in each step, computed by the caller.
     pub token: u64,
     /// Roles of the inputs; `None` for a storage without a role.
     pub inputs: SmallVec<[Option<Role>; 8]>,
@@ -117,52 +119,52 @@ pub(crate) type NodeId = u32;
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
     nodes: Vec<Node>,
-    /// Size in bytes of each role, and the node of the command at which the last handle of a
-    /// storage in this role ended.
+    /// Size in bytes of the storages in each role, and the node of the command at which their last
+    /// handle was dropped.
     roles: Vec<(u64, NodeId)>,
-    /// Maps a new role to an older role, for roles that proved equal.
+    /// Maps a new role to the older role to which it proved equal.
     same: FxHashMap<Role, Role>,
-    /// Role changes of the last command as pairs of old and new role, to be applied all at once.
-    /// `None` as the new role means that storages of the old role lose their role.
+    /// Role changes of the last command as pairs of old and new role, to be applied at the same
+    /// time. `None` as the new role means that storages of the old role lose their role.
     renamed: Vec<(Role, Option<Role>)>,
-    /// Maps the hash of [`context::LENGTH`] consecutive commands to the node of the last of these
-    /// commands.
+    /// Maps the hash of [`context::LENGTH`] consecutive commands to the node of the last command.
     index: FxHashMap<u64, NodeId>,
     context: Context,
     /// Node of the last command.
     at: Option<NodeId>,
-    /// Set when predictions failed: the node that was predicted when another command came, and the
-    /// number of commands since then.
+    /// `Some` since a prediction failed: the node that was predicted, and the number of commands
+    /// since the failure.
     left: Option<(NodeId, usize)>,
-    /// Nodes of the predicted course, in order.
+    /// Nodes of the predicted commands (the *course*), in order.
     course: Vec<NodeId>,
     again: Option<usize>,
-    /// Position of the last command on the course. `None` after a command that the course did not
-    /// predict.
+    /// Position of the last command among the predicted commands. `None` after a command that was
+    /// not predicted.
     on_course: Option<usize>,
-    /// Whether the next turn of the loop is expected to differ from this turn.
+    /// Whether the next turn of the loop is expected to differ from the current turn.
     turns_differ: bool,
-    /// Number of commands since the current course was made.
+    /// Number of commands since the current prediction was made.
     since: usize,
     /// Number of consecutive commands that were predicted, up to the last command.
     as_expected: usize,
-    /// Number of consecutive commands that must have been predicted before a new course is made.
-    /// Each course that fails early raises this number.
+    /// Number of consecutive commands that must have been predicted before a new prediction is
+    /// made. Each prediction that fails early raises the number.
     doubt: usize,
-    /// Number of courses made so far. [`Node::place`] uses it as the number of the current course.
+    /// Number of predictions (courses) made so far. [`Node::place`] uses the number to identify the
+    /// current course.
     courses: u32,
     /// Whether the program marks the ends of steps.
     is_marked: bool,
-    /// Number of the current part, for [`Node::part`]. A part ends when the step ends, or when no
-    /// output of the part is held any more.
+    /// Number of the current part of a step, for [`Node::part`]. A part ends when the step ends, or
+    /// when no output of the part is held any more.
     part: u32,
     /// Number of commands in the current part.
     since_part: usize,
     /// Roles of the held storages that the current part made.
     held: FxHashSet<Role>,
     turns: Turns,
-    /// Role changes at each mark, applied all at once. Within a mark, no role occurs twice in
-    /// `plays` or twice in `inherits`.
+    /// Role changes at each step mark, by the node of the mark. The changes of a mark are applied
+    /// at the same time, so no role occurs twice in `plays` or twice in `inherits`.
     heirs: FxHashMap<NodeId, Vec<Heir>>,
 }
 
@@ -181,30 +183,31 @@ struct Node {
     /// Last measured cost, in units of the cost model.
     cost: f64,
     next: Option<NodeId>,
-    /// Number of times that `next` followed. Counted until a second successor comes.
+    /// Number of times that `next` followed this node. Counted only until a second successor comes.
     times: u32,
     /// The predecessor of this node at its last occurrence.
     before: Option<NodeId>,
     /// Successors, if there are several.
     branch: Option<Box<Branch>>,
-    /// Number of the latest course that contains this node, and the node's position on that course.
+    /// Number of the latest prediction (course) that contains this node, and the node's position in
+    /// it.
     #[cfg_attr(feature = "serde", serde(skip))]
     place: (u32, u32),
-    /// Number of the part in which the node last occurred. The number is 0 for a mark, in programs
-    /// without marks, and after the first [`MOST_APART`] commands of a part.
+    /// Number of the part in which the node last occurred. The number is 0 in three cases: for a
+    /// mark, in a program without marks, and after the first [`MOST_APART`] commands of a part.
     #[cfg_attr(feature = "serde", serde(skip))]
     part: u32,
 }
 
-/// Token of the command that marks the end of a step.
+/// Token (hash) of the command that marks the end of a step.
 pub(crate) const MARK: u64 = 1;
 
-/// The null node.
+/// Number that stands for no node.
 const NOWHERE: NodeId = NodeId::MAX;
 
 impl Steps {
-    /// Matches the next command and returns its node. Roles may prove equal to older roles: see
-    /// [`Steps::take_renamed`].
+    /// Matches the next command and returns its node. The match may show that new roles equal older
+    /// roles: see [`Steps::take_renamed`].
     pub fn hear(&mut self, heard: Heard) -> NodeId {
         self.context.push(heard.token);
         if self.held.is_empty() {
@@ -237,8 +240,8 @@ impl Steps {
         self.turns.last()
     }
 
-    /// Notes a turn that ran by plan, after its end. Storages have the same roles as before the
-    /// turn.
+    /// Notes a turn that ran by plan, after its end. After the turn, storages have the same roles
+    /// as before it.
     pub fn came_again(&mut self, turn: &[NodeId]) {
         for &node in turn {
             let Some(of) = self.nodes.get(node as usize) else { return };
@@ -247,8 +250,8 @@ impl Steps {
         }
     }
 
-    /// Takes the role changes of the last command as pairs of old and new role, to be applied all
-    /// at once. `None` as the new role means that storages of the old role lose their role.
+    /// Takes the role changes of the last command as pairs of old and new role, to be applied at
+    /// the same time. `None` as the new role means that storages of the old role lose their role.
     pub fn take_renamed(&mut self) -> Vec<(Role, Option<Role>)> {
         std::mem::take(&mut self.renamed)
     }
@@ -290,11 +293,12 @@ impl Steps {
         self.since_part += 1;
     }
 
-    /// Whether a node already occurred in this part of the step. If true, an equal command in the
-    /// same part gets a separate node.
+    /// Whether a node already occurred in the current part of the step. If true, a command that
+    /// equals the node gets a separate node.
     ///
-    /// Reason: the outputs of the two commands exist at the same time, and are used at different
-    /// times. For example, the gradients of several batches are added up for one update.
+    /// Separate nodes are needed because the outputs of the two commands exist at the same time,
+    /// but are used at different times. For example, the gradients of several batches are added up
+    /// for one update.
     fn is_past(&self, node: NodeId) -> bool {
         self.is_marked
             && self.since_part < MOST_APART
@@ -306,8 +310,8 @@ impl Steps {
         self.nodes[node as usize].is(heard) && !self.is_past(node)
     }
 
-    /// Whether the limit on nodes is reached. The caller should then forget all steps and recognize
-    /// them anew.
+    /// Whether the limit on nodes is reached. At the limit, the caller should forget all steps and
+    /// recognize steps anew.
     pub const fn is_full(&self) -> bool {
         self.nodes.len() >= MOST
     }
@@ -323,8 +327,8 @@ impl Steps {
     /// Finds a command near the predicted position: as another known successor of the last node, or
     /// as a node a few links ahead.
     ///
-    /// A command without any input that has a role resembles many commands, so it is only found as
-    /// a successor.
+    /// A command with no input that has a role resembles many commands, so it is searched only
+    /// among successors.
     fn find_near(&self, heard: &Heard) -> Option<NodeId> {
         let at = self.at?;
         let is = |node: &NodeId| self.may_be(*node, heard);
@@ -344,8 +348,8 @@ impl Steps {
     /// Finds a command by its context: the preceding commands equal the commands before a known
     /// node, and begin with equal inputs.
     ///
-    /// New nodes were made for the preceding commands. The outputs of these commands now get the
-    /// known roles.
+    /// The preceding commands had got new nodes. When the context matches, their outputs get the
+    /// roles of the known commands.
     fn find_by_context(&mut self, heard: &Heard) -> Option<NodeId> {
         let node = *self.index.get(&self.context.key()?)?;
         let of = |node: NodeId| &self.nodes[node as usize];
@@ -354,13 +358,14 @@ impl Steps {
         }
         let mut pairs: SmallVec<[(NodeId, NodeId); 16]> = SmallVec::new();
         let (mut new, mut known) = (self.at?, of(node).before?);
-        // Two commands of one part have different nodes, even if the commands are equal.
+        // A new and a known node of one part belong to different commands, even if the commands are
+        // equal.
         let are_apart = |new: NodeId, known: NodeId| {
             self.is_past(known) || of(new).part != 0 && of(new).part == of(known).part
         };
         let may_be = |new, known| of(new).is_like(of(known)) && !are_apart(new, known);
         // Going backwards, pair the last commands with the commands before the known node, as long
-        // as the commands of a pair are alike.
+        // as the two commands of a pair are alike.
         while new != known && may_be(new, known) && pairs.len() < FAR {
             pairs.push((new, known));
             match (of(new).before, of(known).before) {
@@ -369,7 +374,7 @@ impl Steps {
             }
         }
         // Walk from the oldest pair to the newest. Outputs of a pair count as equal in later pairs.
-        // If the inputs of a pair disagree, the common past can only begin after that pair.
+        // If the inputs of a pair differ, the commands that match can only begin after that pair.
         let mut likeness = Likeness::default();
         let mut first = pairs.len();
         for (at, &(new, known)) in pairs.iter().enumerate().rev() {
@@ -420,8 +425,8 @@ impl Steps {
         }
     }
 
-    /// Notes that the last handle of the storage in this role ended, at the last command or after
-    /// it.
+    /// Notes that the last handle of the storage in a role was dropped, at the last command or
+    /// after it.
     pub fn gone(&mut self, role: Role) {
         self.held.remove(&role);
         if let (Some(role), Some(at)) = (self.roles.get_mut(role.index()), self.at) {
@@ -429,7 +434,7 @@ impl Steps {
         }
     }
 
-    /// Whether a node is a mark.
+    /// Whether a node is the mark that ends a step.
     pub fn is_mark(&self, node: NodeId) -> bool {
         self.nodes.get(node as usize).is_some_and(|node| node.token == MARK)
     }
@@ -439,7 +444,7 @@ impl Steps {
         self.is_marked
     }
 
-    /// Position of the last command on the course; `None` if commands left the course.
+    /// Position of the last command in the predicted course; `None` if a command was not predicted.
     pub const fn on_course(&self) -> Option<usize> {
         self.on_course
     }
@@ -456,7 +461,7 @@ impl Steps {
             + self.heirs.values().map(|heirs| size_of_val(&heirs[..]) as u64).sum::<u64>()
     }
 
-    /// The node predicted to follow the last command. Before the first command, this is the first
+    /// The node predicted to follow the last command. Before the first command of a run, the first
     /// node of an earlier run.
     fn expected(&self) -> Option<NodeId> {
         match self.at {
@@ -528,9 +533,9 @@ impl Steps {
             });
         }
         self.follow_course(node);
-        // A sequence of last commands (a context) may occur several times in a part of a step. The
-        // index then keeps the node of the first occurrence. Nodes of later occurrences are found
-        // as successors of their predecessors.
+        // A context (a sequence of last commands) may occur several times in a part of a step. The
+        // index keeps only the node of the first occurrence. The node of a later occurrence is
+        // found as the successor of the node before it.
         if let Some(key) = self.context.key()
             && !self.index.get(&key).is_some_and(|&known| self.is_past(known))
         {
@@ -539,20 +544,20 @@ impl Steps {
         self.at = Some(node);
     }
 
-    /// Checks whether a node is the next node of the course, and whether the links still predict
-    /// the course.
+    /// Moves along the course if the node is its next node, and checks whether the links still
+    /// predict the course.
     fn follow_course(&mut self, node: NodeId) {
         let Some(at) = self.on_course else { return };
         let next = if at + 1 < self.course.len() { Some(at + 1) } else { self.again };
         self.on_course = next.filter(|&next| self.course[next] == node);
-        // The next turn of the loop may follow another sequence.
+        // Note whether the next turn of the loop may follow another sequence.
         if let (Some(_), Some(last)) = (self.on_course, self.at) {
             self.turns_differ |=
                 self.nodes[last as usize].branch.is_some() && self.after(last) != Some(node);
         }
         if self.on_course.is_none() {
             self.doubt = match self.since {
-                // The predictions of the course were right for at least its own length.
+                // The course was right for at least as many commands as it has nodes.
                 lasted if lasted >= self.course.len() => 0,
                 _ => (2 * self.doubt + DOUBT).min(MOST_DOUBT),
             };
@@ -560,8 +565,8 @@ impl Steps {
     }
 }
 
-/// Pushes an element. A full vector grows by a quarter, because doubling would waste up to half of
-/// the memory.
+/// Pushes an element. A full vector grows only by a quarter, because a doubled vector may be half
+/// empty.
 fn push<T>(all: &mut Vec<T>, one: T) {
     if all.len() == all.capacity() {
         all.reserve_exact(all.len() / 4 + 64);
@@ -574,8 +579,8 @@ fn push<T>(all: &mut Vec<T>, one: T) {
 struct Likeness {
     /// Maps roles of new outputs to roles of known outputs.
     same: FxHashMap<Role, Role>,
-    /// Whether some input was made before all compared commands. Required for a match, because
-    /// sequences that only make values without inputs would match too easily.
+    /// Whether some input was made before all compared commands. A match requires an input from
+    /// before, because commands without one match too easily.
     from_before: bool,
 }
 

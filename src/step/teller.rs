@@ -27,7 +27,7 @@ use crate::layout::Layout;
 pub struct StepTeller {
     reader: Reader,
     builder: StepFutureBuilder,
-    /// The history of each value.
+    /// Inputs of the command of each value, and how far the value's history reaches back.
     told: Vec<Told>,
     /// Number of step marks so far.
     ends: u32,
@@ -35,13 +35,13 @@ pub struct StepTeller {
     since: usize,
 }
 
-/// The history of a value.
+/// Inputs of a value's command, and how far the value's history reaches back.
 #[derive(Debug, Default)]
 struct Told {
     /// Inputs of the value's command; empty for a leaf.
     sources: Values,
-    /// Numbers of two steps. `born` is the step that made the value. `oldest` is the oldest step
-    /// that the value's history reached through unheld values, at the end of step `born`.
+    /// Number of the step that made the value. `oldest` is the number of the oldest step that the
+    /// value's history reached through unheld values, at the end of step `born`.
     born: u32,
     oldest: u32,
 }
@@ -81,7 +81,7 @@ impl StepTeller {
         let put = |host: &H| Layout::raw(put_bytes(host) as usize);
         let Deed { reads, makes, outputs, gone } = self.reader.read(command, put);
         reads.iter().for_each(|&value| self.builder.read(value));
-        // The new value of an update is a leaf.
+        // The new value of an update is a leaf, so it has no sources.
         let updates = command.calls().iter().any(|call| call.outputs.targets() > 0);
         let sources = if updates { Values::new() } else { reads };
         for made in makes {
@@ -108,7 +108,7 @@ impl StepTeller {
     /// Marks the end of a step. A held value becomes a leaf at the mark if its history reaches back
     /// to earlier steps through unheld values. The mark reads the values that become leaves, as
     /// [`Engine::step`](crate::engine::Engine::step) says. The mark also reads the held values from
-    /// which these values would be restored if evicted.
+    /// which the new leaves would be restored if evicted.
     fn step(&mut self) {
         let mut restored = Vec::new();
         for value in self.since..self.told.len() {

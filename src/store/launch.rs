@@ -15,7 +15,7 @@ pub(crate) struct Launch<'a, D: Device> {
     pub work: &'a Work<D>,
     /// Op name, layouts of the operands, and flops.
     pub run: Run<'a>,
-    /// Storage of each input. All these storages are resident.
+    /// Storage of each input. All inputs are resident.
     pub sources: &'a [StorageKey],
     /// Inputs that are read from a copy, each as input position and block of the copy.
     pub copies: &'a [(usize, Held)],
@@ -28,20 +28,21 @@ pub(crate) struct Launch<'a, D: Device> {
 
 impl<D: Device> Store<D> {
     /// Runs a kernel or an upload. Does nothing if the script says that the device has already done
-    /// this run.
+    /// the run.
     #[inline(always)]
     pub fn launch(&mut self, launch: Launch<'_, D>) -> Result<Took, Error> {
         let Launch { work, run, sources, copies, blocks, scratch, timed } = launch;
         if self.tape.is_some() {
-            // Pass a copy: a reference to the original would force the original into memory in each
-            // run.
+            // Pass a copy: a reference to `launch` would force it from registers into memory in
+            // each run.
             self.write_down(&Launch { work, run, sources, copies, blocks, scratch, timed });
         }
         if self.is_done().map_err(cold)? {
             return Ok(Took::Unknown);
         }
         let Self { device, space, graph, places, .. } = self;
-        // Read offsets only now, because blocks may have been moved to make room.
+        // Read the offsets just before the launch, because blocks may have moved since they were
+        // allocated.
         places.clear();
         for (&source, &layout) in sources.iter().zip(run.inputs) {
             let held = graph.held(source).expect("inputs are resident");

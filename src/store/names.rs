@@ -25,7 +25,7 @@ impl<D: Device> Store<D> {
     pub fn op_of_path(&self, path: PathKey) -> &str {
         match self.bodies.get(path) {
             Some(body) => body.work.name(),
-            // While the path runs, its body is not in the table.
+            // While a path runs, its body is not in the table.
             None if self.running.is_empty() => "the current op",
             None => &self.running,
         }
@@ -58,7 +58,7 @@ impl<D: Device> Store<D> {
     /// Reason why the owner of a block cannot be evicted, or `evictable`.
     pub fn reason(&self, owner: u64) -> &'static str {
         let storage = self.owner(owner).map(|key| self.graph.storage(key));
-        // An output of the current op has a block before it is resident.
+        // An output of the current op already has a block, but is not resident yet.
         let resident =
             storage.filter(|storage| matches!(storage.residence, Residence::Resident(_)));
         match resident {
@@ -70,7 +70,8 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// Largest holders of the memory: name, bytes, and the reason why the bytes stay.
+    /// Largest holders of memory: for each, its name, its bytes, and the reason why the bytes
+    /// cannot be evicted.
     pub fn holders(&self) -> Vec<(String, u64, &'static str)> {
         let held: Vec<(u64, u64)> = match self.space.arena() {
             Some(arena) => arena.report().holders.iter().map(|h| (h.owner, h.bytes)).collect(),

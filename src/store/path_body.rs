@@ -22,7 +22,7 @@ impl<D: Device> Work<D> {
         }
     }
 
-    /// Whether the work counts as rematerializable in recordings. Always false for uploads.
+    /// Whether recordings say that the work can run again. Always false for uploads.
     pub fn rematerializable(&self) -> bool {
         matches!(self, Self::Op(op) if op.rematerializable())
     }
@@ -31,8 +31,8 @@ impl<D: Device> Work<D> {
 /// Work of a path, and the layouts of its inputs and outputs.
 pub(crate) struct Body<D: Device> {
     pub work: Work<D>,
-    /// Layouts of the inputs, followed by those of the outputs. All are in one heap allocation,
-    /// because a `Layout` is large.
+    /// Layouts of the inputs, followed by the layouts of the outputs. All layouts are in one heap
+    /// allocation, because a `Layout` is large.
     pub layouts: Vec<Layout>,
     inputs: usize,
 }

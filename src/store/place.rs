@@ -17,7 +17,7 @@ struct Regions<'a, D> {
 impl<D: Device> RegionSource for Regions<'_, D> {
     fn take(&mut self, bytes: u64) -> Option<Region> {
         let range = self.taken..self.taken + bytes;
-        // If the device has no more memory, no error is returned, and the engine evicts instead.
+        // A device without further memory is not an error: the engine then evicts.
         guarded("taking memory", || self.device.take(range)).ok()?;
         let region = Region { start: self.taken, bytes };
         self.taken = region.end();
@@ -55,8 +55,8 @@ impl<D: Device> Store<D> {
         self.space.grow(bytes, &mut Regions { device: &mut self.device, taken })
     }
 
-    /// Frees a block, unless the tape keeps the block. Storages lose their blocks only by this
-    /// method.
+    /// Frees a block, unless the tape keeps the block. No other method takes a block away from a
+    /// storage.
     #[inline]
     pub fn free(&mut self, held: Held) {
         if self.tape.is_none() || !self.write_down_free(held) {
@@ -68,7 +68,7 @@ impl<D: Device> Store<D> {
     #[cold]
     fn write_down_free(&mut self, held: Held) -> bool {
         let Some(tape) = &mut self.tape else { return false };
-        // Without an arena no plan is made, so the owner is not needed.
+        // The owner is needed only for plans, which are made only with an arena.
         let owner = self
             .space
             .arena()
@@ -86,8 +86,8 @@ impl<D: Device> Store<D> {
         self.space.free(held);
     }
 
-    /// Sets the limit on bytes in use. No block lies above the limit, so the device may use the
-    /// memory above it for other purposes.
+    /// Sets the limit on bytes in use. All blocks lie below the limit, so the device may use the
+    /// memory above the limit for other purposes.
     pub fn set_limit(&mut self, bytes: u64) -> Result<(), Error> {
         let (before, taken) = (self.space.limit(), self.space.taken());
         if self.space.arena().is_none() || self.space.grows() {
@@ -121,7 +121,8 @@ impl<D: Device> Store<D> {
         if let Some(tape) = &mut self.tape {
             tape.relocate(step);
         }
-        // Update the tables after each move, so that they are right even if the next move fails.
+        // Update the tables after each move, so that the tables are right even if the next move
+        // fails.
         self.space.apply_move(step);
         Ok(())
     }

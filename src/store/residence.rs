@@ -1,5 +1,6 @@
-//! Residence, pins and use of storages. The methods here change the graph and the list of
-//! candidates together. A candidate is a storage that may be evicted now.
+//! Residence, pins and use of storages. Each method changes the graph and the list of candidates
+//! together. A candidate is a resident storage with a producer, which can be evicted unless it is
+//! pinned.
 
 use super::{Store, Work};
 use crate::device::Device;
@@ -60,7 +61,7 @@ impl<D: Device> Store<D> {
         self.graph.cut(key)
     }
 
-    /// Removes an unneeded storage. Returns its path if the path has no outputs left.
+    /// Removes an unneeded storage. Returns the storage's path if the path has no outputs left.
     #[inline]
     pub fn remove_storage(&mut self, key: StorageKey) -> Option<PathKey> {
         self.remove_candidate(key);
@@ -124,7 +125,7 @@ impl<D: Device> Store<D> {
         self.change_awaited(path, 1);
     }
 
-    /// Reverses [`Store::await_inputs`], because the run was made or will not be made.
+    /// Reverses [`Store::await_inputs`], after the run is done or was given up.
     pub fn stop_awaiting_inputs(&mut self, path: PathKey) {
         self.change_awaited(path, -1);
     }

@@ -1,4 +1,5 @@
-//! Scripts: updating the tables with actions that the device has already done.
+//! Scripts: lists of actions that the device has already done, with which the store updates its
+//! tables.
 
 use super::Store;
 use crate::device::Device;
@@ -7,8 +8,8 @@ use crate::graph::{Owner, PathKey, StorageKey};
 use remat_memory::Held;
 use std::collections::VecDeque;
 
-/// Actions that the device has already done, which a store repeats only in its tables. Each block
-/// is allocated at its old address.
+/// Actions that the device has already done, which a store repeats only in its tables. The store
+/// gives each block the address that it has on the device.
 #[derive(Debug, Default)]
 pub(crate) struct Script {
     /// Numbers of the blocks to allocate, in order.
@@ -18,16 +19,17 @@ pub(crate) struct Script {
     /// Storage in each block, by block number. The list is empty if the plan has no evictions,
     /// moves or repeated runs.
     pub owners: Vec<Option<StorageKey>>,
-    /// Path of each first run, in order. Empty if `owners` is empty.
+    /// Path of each first run, in order. The list is empty if `owners` is empty.
     pub firsts: Vec<Option<PathKey>>,
-    /// For each evictable storage that lost its last handle, in order, whether the storage stayed
-    /// resident. Storages past the end of the list are evicted.
+    /// Whether each evictable storage that lost its last handle stayed resident, in the order in
+    /// which storages lost their last handle. Storages past the end of the list are evicted.
     pub unheld_stays: VecDeque<bool>,
-    /// Number of further actions that the device has already done.
+    /// Number of coming actions that the device has already done.
     pub done: usize,
     /// Error of the action that follows the `done` actions.
     pub failure: Option<Error>,
-    /// Description of the first difference between the tables and memory, if any.
+    /// Description of the first difference between the script and the tables; `None` if they agree
+    /// so far.
     pub lost: Option<&'static str>,
 }
 
@@ -61,7 +63,8 @@ impl<D: Device> Store<D> {
         if let Some(tape) = &mut self.tape {
             tape.begin_run(path, again);
         }
-        // The list `firsts` is needed only for evictions, moves and repeated runs.
+        // `firsts` is needed only if the plan has evictions, moves or repeated runs, and then
+        // `owners` is not empty.
         if let Some(script) = &mut self.script
             && !again
             && !script.owners.is_empty()

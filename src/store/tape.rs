@@ -1,5 +1,5 @@
-//! Tapes: the actions of a store in order, so that they can be planned and repeated. A tape has the
-//! kernels that ran, their blocks, and the time when each block was in use.
+//! Tapes: records of a store's actions in order, from which a plan is made. A tape has the kernels
+//! that ran, their blocks, and the time when each block was in use.
 
 use crate::graph::{Owner, PathKey};
 use crate::layout::Layout;
@@ -10,9 +10,9 @@ use std::ops::Range;
 /// Block of a tensor, by its number in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spot {
-    /// Block allocated before the tape began: index into [`Record::before`].
+    /// Block that was allocated before the tape began: index into [`Record::before`].
     Before(u32),
-    /// Block allocated since the tape began: index into [`Record::lives`].
+    /// Block that was allocated since the tape began: index into [`Record::lives`].
     Taken(u32),
 }
 
@@ -44,8 +44,8 @@ pub(crate) enum Action {
     Read { from: Operand },
     /// Eviction of a block because memory is short.
     Evict { block: u32 },
-    /// Move of the first `bytes` bytes of block `from`, to make a hole. From then on, the block has
-    /// the number `to`.
+    /// Move of the first `bytes` bytes of block `from`, to make a hole. After the move, the block
+    /// has the number `to`.
     Move { from: u32, to: u32, bytes: u64 },
 }
 
@@ -54,8 +54,8 @@ pub(crate) enum Action {
 pub(crate) type Again = Option<u32>;
 
 impl Action {
-    /// Whether the action was done because memory is short. A script repeats such an action before
-    /// the command that needed the memory.
+    /// Whether the action was done because memory is short. A script repeats an action for lack of
+    /// memory before the command that needed the memory.
     pub const fn is_for_room(&self) -> bool {
         matches!(self, Self::Evict { .. } | Self::Move { .. }) || self.again().is_some()
     }
@@ -68,7 +68,7 @@ impl Action {
         }
     }
 
-    /// Whether a device writes to memory for this action.
+    /// Whether a device writes to memory for the action.
     pub const fn writes(&self) -> bool {
         matches!(self, Self::Run { .. } | Self::Upload { .. } | Self::Copy { .. })
     }
@@ -80,13 +80,13 @@ pub(crate) struct Life {
     pub bytes: u64,
     /// Offset of the first byte.
     pub offset: u64,
-    /// Number of the block before its move to this offset, if it was moved.
+    /// Number that the block had before it was moved to `offset`; `None` if it was not moved.
     pub moved_from: Option<u32>,
     pub lower: usize,
     /// End of the lifetime; `None` if the block is still in use.
     pub upper: Option<usize>,
-    /// Whether any action used the block. A block stays unused if memory does not suffice for its
-    /// run.
+    /// Whether any action used the block. A block stays unused if memory does not suffice for the
+    /// run for which the block was allocated.
     pub is_used: bool,
 }
 
@@ -103,11 +103,11 @@ pub(crate) struct Record {
     pub actions: Vec<Action>,
     /// Lifetime of each allocated block, in the order of allocation.
     pub lives: Vec<Life>,
-    /// Blocks allocated before the tape began that were used or freed since. Unused older blocks
-    /// that are still allocated are left out.
+    /// Blocks allocated before the tape began that were used or freed since. Blocks from before the
+    /// tape that are neither used nor freed are left out.
     pub before: Vec<Before>,
-    /// Number of each known block; `None` for blocks that are not in this record. A block without
-    /// an entry was allocated before the tape began.
+    /// Number of each known block; `None` for blocks that are not in the record. A block that has
+    /// no entry in `spots` was allocated before the tape began.
     spots: FxHashMap<Block, Option<Spot>>,
     /// Reason why the record cannot be planned.
     pub spoiled: Option<&'static str>,
@@ -140,7 +140,7 @@ impl Record {
     }
 
     /// Number of a block. An unknown block counts as allocated before the tape began, and gets a
-    /// number. Returns `None` if the block is not in this record.
+    /// number. Returns `None` if the block is not in the record.
     fn find(&mut self, held: Held) -> Option<Spot> {
         let before = &mut self.before;
         *self.spots.entry(held.block()).or_insert_with(|| {
@@ -156,10 +156,10 @@ impl Record {
         }
     }
 
-    /// Actions `[from, to)` during which the block must be resident.
+    /// Range `[from, to)` of actions during which a block must stay allocated.
     pub fn span(&self, life: &Life) -> (u64, u64) {
-        // The lifetime of a block still in use ends after the last action, so that the block is in
-        // use at the end.
+        // A block that is still in use gets a lifetime that ends after the last action, so that it
+        // counts as in use at the end.
         let upper = life.upper.unwrap_or(self.actions.len() + 1).max(life.lower + 1);
         (life.lower as u64, upper as u64)
     }
@@ -190,21 +190,22 @@ impl Record {
 #[derive(Debug, Default)]
 pub(crate) struct Tape {
     /// Actions as they would be if the memory were larger or had no holes. A value that was evicted
-    /// because memory was short and later restored counts as resident in between. Runs that restore
+    /// for lack of memory and later restored counts as resident in between, so runs that restore
     /// values are left out.
     pub plentiful: Record,
     /// Actions that were really done.
     pub short: Record,
-    /// For each evictable storage that lost its last handle, in order, whether the storage stayed
-    /// resident.
+    /// Whether each evictable storage that lost its last handle stayed resident, in the order in
+    /// which storages lost their last handle.
     pub unheld_stays: Vec<bool>,
     /// Freed blocks that were allocated before the tape began, each with its owner and its range of
     /// bytes.
     pub went: FxHashMap<Block, (u64, Range<u64>)>,
-    /// Owners of blocks allocated since the tape began. Empty unless `keeps_before` is set.
+    /// Owners of blocks allocated since the tape began. The list is empty unless `keeps_before` is
+    /// set.
     new: FxHashSet<u64>,
     /// Freed blocks that were allocated before the tape began. While memory suffices, the bytes of
-    /// these blocks stay unused. Empty unless `keeps_before` is set.
+    /// kept blocks are not allocated again. The list is empty unless `keeps_before` is set.
     pub kept: Vec<Held>,
     keeps_before: bool,
     /// Blocks in `plentiful` whose storages are evicted but still held, by owner.
@@ -215,16 +216,17 @@ pub(crate) struct Tape {
     firsts: u32,
     /// Number of the first run of each path, counted over all first runs.
     paths: FxHashMap<PathKey, u32>,
-    /// Whether the current command has begun its own actions. Moves, evictions and repeated runs do
-    /// not count, because they only prepare the command.
+    /// Whether the current command has begun its own actions. Moves, evictions and repeated runs
+    /// only prepare the command, and are not its own actions.
     is_begun: bool,
-    /// Blocks that the current command freed, without those freed by evictions and repeated runs.
+    /// Blocks that the current command freed. Blocks freed by evictions and repeated runs are left
+    /// out.
     ended: Vec<u32>,
 }
 
 impl Tape {
     /// Makes an empty tape. If `is_short` is set, memory cannot hold all values of the turn at
-    /// once, but `short` may become a plan.
+    /// once, so only the record `short` may become a plan.
     pub fn new(is_short: bool) -> Self {
         Self { keeps_before: is_short, ..Self::default() }
     }
@@ -234,9 +236,9 @@ impl Tape {
         self.keeps_before && Owner::storage(owner).is_some() && !self.new.contains(&owner)
     }
 
-    /// Number of bytes from the first to the last block used since the tape began. Older blocks
-    /// within this range do not count. Also returns the offset of the first byte; `None` if older
-    /// blocks lie within the range.
+    /// Number of bytes from the first to the last block used since the tape began. The bytes of
+    /// older blocks within the range do not count. Also returns the offset of the first byte;
+    /// `None` if older blocks lie within the range.
     ///
     /// `there` has the byte ranges of the older blocks that are still in use.
     pub fn spread(&self, there: impl Iterator<Item = Range<u64>>) -> (u64, Option<u64>) {
@@ -325,7 +327,7 @@ impl Tape {
         let to = lives.len() as u32;
         let moved = &mut lives[from as usize];
         if !moved.is_used {
-            // The block has no value yet, so its lifetime begins at the new address.
+            // A block without a value need not be moved: its lifetime begins at the new address.
             moved.offset = step.to;
             return;
         }
@@ -359,8 +361,8 @@ impl Tape {
         self.short.spoil_if(true, why);
     }
 
-    /// Notes that no handle holds the owner's storage any more. In a larger memory, the bytes would
-    /// be freed now. `held` is the block, if the storage is resident.
+    /// Notes that no handle holds the owner's storage any more. In the record `plentiful`, the
+    /// storage's bytes are freed now. `held` is the block, if the storage is resident.
     pub fn forget(&mut self, held: Option<Held>, owner: u64) {
         let known = held.and_then(|held| {
             let spot = self.plentiful.find(held);
@@ -395,9 +397,9 @@ impl Tape {
         }
     }
 
-    /// Adds an action that makes room in memory. A script repeats such an action before the current
-    /// command. Therefore blocks that this command has already freed still count as in use at that
-    /// action.
+    /// Adds an action that frees memory for the current command. A script repeats the action before
+    /// the current command. Blocks that the current command has already freed thus count as still
+    /// in use during the action.
     fn push_for_room(&mut self, action: Action) {
         self.short.spoil_if(self.is_begun, "memory was freed in the middle of a command");
         self.short.actions.push(action);

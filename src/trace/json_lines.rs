@@ -53,7 +53,7 @@ impl JsonLines {
     }
 
     /// Writes to any writer, such as stdout. Without [`Recorder::finish`], the last line is
-    /// missing. From the missing line, a reader sees that the recording is incomplete.
+    /// missing. A reader recognizes an incomplete recording by the missing last line.
     #[must_use]
     pub fn to(writer: impl Write + Send + 'static) -> Self {
         Self { lines: Some(Box::new(BufWriter::new(writer))), error: None }

@@ -9,8 +9,9 @@ use std::path::Path;
 /// plural: "plans", for example.
 ///
 /// # Errors
-/// If the file has more than `most` bytes, cannot be read, or is not a regular file. Reading a pipe
-/// may wait for ever, and reading a device may never end.
+/// If the file has more than `most` bytes, cannot be read, or is not a regular file. Pipes and
+/// devices are refused, because reading a pipe may wait for ever, and reading a device may never
+/// end.
 pub fn read_whole(path: &Path, what: &str, most: u64) -> io::Result<Vec<u8>> {
     let refused = |message| Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     let found = path.metadata()?;

@@ -12,7 +12,7 @@ const MOST_FROM_ONE: u64 = 100;
 /// decide whether it is packed; the name of the file does not matter.
 ///
 /// Reading fails once a packed file has given more than 64 MiB and more than 100 times the packed
-/// bytes read so far. Without such a limit, a small packed file could unpack to more than fits in
+/// bytes read so far. Without a limit, a small packed file could unpack to more than fits in
 /// memory.
 ///
 /// ```
@@ -29,7 +29,7 @@ const MOST_FROM_ONE: u64 = 100;
 /// If the first bytes cannot be read.
 pub fn unpacked<'a>(mut file: impl BufRead + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
     let mut start = Vec::with_capacity(2);
-    // `fill_buf` would not do here, because it may return a single byte.
+    // Do not use `fill_buf`, which may return a single byte.
     file.by_ref().take(2).read_to_end(&mut start)?;
     let is_plain = !is_packed(&start);
     let whole = Cursor::new(start).chain(file);
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_little_that_unpacks_to_a_lot_is_an_error() {
-        // A gzip member that unpacks to a mebibyte of newlines. The file is this member, repeated.
+        // A gzip member that unpacks to a mebibyte of newlines. The test file repeats the member.
         let nothing = packed(&vec![b'\n'; 1 << 20]);
         for (times, is_read) in [(1, true), (64, true), (65, false), (4096, false)] {
             let found = length(&nothing.repeat(times));

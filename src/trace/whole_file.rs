@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 /// is killed, an old file with the same name stays unchanged. If the name ends in `.gz`, the
 /// contents are compressed.
 ///
-/// Until the file is complete, it is locked, and its name in the same folder ends in `.partial`. A
-/// second program that wants to write the same file gets an error. An unfinished file is removed on
-/// drop. A killed program leaves the partial file, and the next file of the same name replaces it.
+/// Until the file is complete, it is locked, and has a name that ends in `.partial`, in the same
+/// folder. A second program that wants to write the same file gets an error. An unfinished file is
+/// removed on drop. A killed program leaves the partial file, and the next file of the same name
+/// replaces it.
 ///
 /// Writes go directly to `/dev/null`, and to names of files that the program has open. Examples of
 /// names of open files are `/dev/stdout`, and `/dev/fd/63`, which a shell passes for `>(..)`.
@@ -35,7 +36,7 @@ use std::path::{Path, PathBuf};
 pub struct WholeFile {
     /// Writer of the contents; `None` after `finish`.
     body: Option<Body>,
-    /// `Some((partial, path))` iff the file at `partial` is still to be renamed to `path`.
+    /// `Some((partial, path))` while the file at `partial` is still to be renamed to `path`.
     names: Option<(PathBuf, PathBuf)>,
 }
 
@@ -75,9 +76,9 @@ impl WholeFile {
     /// Starts a file that `finish` renames to `path`.
     ///
     /// # Errors
-    /// If the file cannot be created, or another program is writing it. Also if `path` is a folder,
-    /// a named pipe, a socket or a device. A file cannot replace a folder or a special file, and a
-    /// write to a pipe may wait for ever.
+    /// If the file cannot be created, or another program is writing it. Creating also fails if
+    /// `path` is a folder, a named pipe, a socket or a device. A file cannot replace a folder or a
+    /// special file, and a write to a pipe may wait for ever.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         let named = path.as_ref();
         if let Some(stream) = stream::open(named) {
@@ -107,12 +108,12 @@ impl WholeFile {
     /// Writes the buffered bytes, and renames the partial file to its final name.
     ///
     /// # Errors
-    /// If writing or renaming fails. The partial file is then removed.
+    /// If writing or renaming fails. After an error, the partial file is removed.
     pub fn finish(mut self) -> io::Result<()> {
         let Some(body) = self.body.take() else { return Ok(()) };
         let file = body.finish()?;
         if let Some((partial, path)) = &self.names {
-            // Some file systems report a full disk only at this call.
+            // Some file systems report a full disk only when the file is synced.
             file.sync_all()?;
             std::fs::rename(partial, path)?;
             sync_folder(path);
@@ -122,8 +123,8 @@ impl WholeFile {
         Ok(())
     }
 
-    /// Removes all unfinished files of this program. A program that ends without dropping its files
-    /// calls this function.
+    /// Removes all files that the program has not finished. A program must call `remove_unfinished`
+    /// if it ends without dropping its files.
     pub fn remove_unfinished() {
         let unfinished = lock(&UNFINISHED);
         for partial in &*unfinished {
@@ -136,7 +137,7 @@ impl WholeFile {
     }
 }
 
-/// Paths of all partial files that this program is writing.
+/// Paths of all partial files that the program is writing.
 static UNFINISHED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 fn forget(partial: &Path) {
@@ -162,8 +163,8 @@ fn begin(partial: &Path) -> io::Result<File> {
         _ => error,
     })?;
     take(&file, partial)?;
-    // The old partial file stays locked up to this point. A program that opened the old file in the
-    // meantime finds it locked, and gives up.
+    // Unlock the old partial file only after the new file is locked. Until then, another program
+    // that opened the old file finds it locked, and gives up.
     drop(left);
     Ok(file)
 }
@@ -211,7 +212,7 @@ fn is_busy(partial: &Path) -> io::Error {
     io::Error::new(io::ErrorKind::ResourceBusy, message)
 }
 
-/// Kind of a file, in words; `None` for an ordinary file.
+/// Kind of a file that cannot be replaced, in words; `None` for an ordinary file.
 fn unfit(found: &Metadata) -> Option<&'static str> {
     let kind = found.file_type();
     if kind.is_file() {
@@ -241,7 +242,7 @@ fn unusual(_: FileType) -> &'static str {
     "not a regular file"
 }
 
-/// Makes the new name survive a loss of power, if the file system supports this.
+/// Makes the new name survive a loss of power, on file systems that can.
 #[cfg(unix)]
 fn sync_folder(path: &Path) {
     if let Some(folder) = path.parent().and_then(|folder| File::open(folder).ok()) {

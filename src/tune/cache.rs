@@ -60,7 +60,8 @@ impl Cache {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Ok(Self { origin: here, forecasts: Vec::new() });
             }
-            // Not a regular file, or not readable: there is nothing to delete.
+            // The path is not a regular file, or is not readable, so the message does not advise to
+            // delete the file.
             bytes => bytes.map_err(|error| {
                 TuneError::Cache(format!(
                     "{} {}: {error}; choose another",

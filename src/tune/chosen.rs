@@ -11,12 +11,12 @@ use crate::lab::smallest;
 use remat_memory::ByteSize;
 use std::fmt;
 
-/// The default budget in percent of the full budget. If this budget does not pass, a larger budget
-/// is chosen.
+/// The default budget in percent of the full budget. If the default budget does not pass, a larger
+/// budget is chosen.
 pub const USUAL: u32 = 40;
 
 /// Limit on the recomputation in a default budget, as a multiple of the work itself. Recomputation
-/// due to the eviction threshold alone is allowed on top.
+/// that the eviction threshold alone causes is allowed in addition.
 pub const CHOSEN_RATIO: f64 = 1.0;
 
 /// Limit on the recomputation in a budget that an error message names, as a multiple of the work
@@ -33,14 +33,14 @@ const MARGIN: f64 = 0.05;
 /// The memory that a run needs.
 #[derive(Clone, Copy, Debug)]
 struct Needs {
-    /// 100 %, in bytes: the smallest budget found under which nothing is evicted.
+    /// Full budget (100 %), in bytes: the smallest budget found under which nothing is evicted.
     full_budget: u64,
     /// Most bytes in use at once without a limit.
     peak: u64,
     /// Bytes held between steps, and never evicted.
     state: u64,
     threshold: Option<u64>,
-    /// Whether costs are measured. Evictions then differ from run to run.
+    /// Whether costs are measured. With measured costs, evictions differ from run to run.
     is_measured: bool,
 }
 
@@ -147,7 +147,7 @@ impl ChosenBudget {
         Some(TuneError::AboveFree { budget: self.budget, free, names: self.names })
     }
 
-    /// 100 %, in bytes: the smallest budget found under which nothing is evicted.
+    /// Full budget (100 %), in bytes: the smallest budget found under which nothing is evicted.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -448,8 +448,8 @@ impl<P: Trainable> Chooser<'_, P> {
         }
     }
 
-    /// Makes the refusal of a budget. `error` is the error of the rehearsal. It is `None` if the
-    /// state alone exceeds the budget, so that no rehearsal ran.
+    /// Makes the refusal of a budget. `error` is the error of the rehearsal. `error` is `None` if
+    /// the state alone exceeds the budget, so that no rehearsal ran.
     fn refusal(
         &self,
         budget: u64,

@@ -100,7 +100,7 @@ pub struct Refusal {
     /// Bytes of parameters, buffers and the optimizer's state, which are held between steps and
     /// never evicted.
     pub state: u64,
-    /// 100 %, in bytes: the smallest budget found under which nothing is evicted.
+    /// Full budget (100 %), in bytes: the smallest budget found under which nothing is evicted.
     pub full_budget: u64,
     pub(super) asked: String,
     pub(super) threshold: Option<u64>,

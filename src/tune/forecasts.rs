@@ -6,12 +6,13 @@
 //! smaller budget can be better, or when several budgets in a row bring no gain.
 //!
 //! The number of simulated [ops](Allowance) is fixed for each kind of step, and does not depend on
-//! the budget. For a short run, the number is smaller.
+//! the budget. A short run has fewer simulated ops.
 //!
-//! Half of the ops compare budgets. Each budget gets an equal part of these ops, and unspent ops
-//! are not passed on to other budgets. Therefore a run in a larger budget finds the same forecasts
-//! for a smaller budget as a run in the smaller budget. Forecasts of earlier runs change only the
-//! time that the search takes. The other half of the ops refines the forecasts for the best budget.
+//! Half of the simulated ops are spent on comparing budgets. Each budget gets an equal part of the
+//! ops that compare budgets, and unspent ops are not passed on to other budgets. Therefore a run in
+//! a larger budget finds the same forecasts for a smaller budget as a run in the smaller budget.
+//! Forecasts of earlier runs change only the time that the search takes. The other half of the
+//! simulated ops is spent on refining the forecasts for the best budget.
 
 use super::cache::{Cache, Origin};
 use super::rehearsal::at_once;
@@ -47,11 +48,11 @@ const MOST_OPS: u64 = 3 << 20;
 const TURNS_OF_LOOKING_AHEAD: u64 = 64;
 
 /// Number of smaller budgets that are tried at the same time. The number does not depend on the
-/// machine. If none of these budgets brings a gain, the search ends: less memory only rarely makes
-/// a run recompute less.
+/// machine. If no budget of such a group brings a gain, the search ends: less memory only rarely
+/// makes a run recompute less.
 const AT_ONCE: usize = 4;
 
-/// Limit on groups of smaller budgets.
+/// Limit on the number of groups of smaller budgets that are tried.
 const TIMES: usize = 2;
 
 /// Least number of simulated turns for a smaller budget. If a smaller budget would get fewer turns,
@@ -131,7 +132,7 @@ impl<'a, P: Trainable> Rehearsal<'_, 'a, P> {
     }
 
     /// Text of all options that [`Rehearsal::learn`] depends on, besides the program. Rehearsals of
-    /// one program with the same text find the same forecasts.
+    /// one program with equal texts find the same forecasts.
     #[doc(hidden)]
     #[must_use]
     pub fn key(&self, chosen: &ChosenBudget) -> String {
@@ -145,7 +146,7 @@ impl<'a, P: Trainable> Rehearsal<'_, 'a, P> {
 /// Search for forecasts.
 struct Forecaster<'a, P> {
     rehearsal: &'a Rehearsal<'a, 'a, P>,
-    /// 100 %, in bytes.
+    /// Full budget (100 %), in bytes.
     full_budget: u64,
     threshold: Option<u64>,
     /// Forecasts of earlier runs.
@@ -154,7 +155,7 @@ struct Forecaster<'a, P> {
 
 /// Result of a search in one budget.
 struct Tried {
-    /// Lower bound on the share of its work that the usual step recomputes.
+    /// Lower bound on the recomputation of the usual step, as a share of its work.
     least: f64,
     /// The best forecasts found. `None` if no run passes, or if no run in this budget can recompute
     /// less than the best run so far.
@@ -165,7 +166,7 @@ struct Tried {
 struct Best {
     budget: u64,
     forecasts: Vec<Forecast>,
-    /// The rehearsal with these forecasts.
+    /// The rehearsal with the best forecasts.
     rehearsed: Rehearsed,
 }
 
@@ -256,7 +257,7 @@ impl<P: Trainable> Forecaster<'_, P> {
     }
 }
 
-/// The smallest recomputed share of all results, or `most` if that is smaller.
+/// The smaller of `most` and the least share that any result recomputes.
 fn least_of(all: &[Best], most: f64) -> f64 {
     all.iter().map(|best| best.rehearsed.recompute_ratio).fold(most, f64::min)
 }
@@ -308,8 +309,8 @@ impl<P: Trainable> Trial<'_, P> {
         self.kinds().map(|turn| Allowance::of_turns(turns, turn.ops()).left().min(MOST_OPS)).sum()
     }
 
-    /// Divides the ops among budgets, if `are_smaller` and each budget gets enough ops. Otherwise
-    /// the budget of the run gets all ops.
+    /// Divides the ops among budgets, if `are_smaller` and each budget gets enough ops. If the ops
+    /// are not divided, the budget of the run gets all ops.
     fn parts(&self, are_smaller: bool) -> Parts {
         let (all, turn) = (self.ops(), self.kinds().map(Turn::ops).sum::<u64>());
         let part = |times: usize| all / 2 / (1 + times * AT_ONCE) as u64;
@@ -372,7 +373,7 @@ impl<P: Trainable> Trial<'_, P> {
     }
 
     /// Lists of forecasts that run all kinds of steps by a policy without knowledge of steps. Each
-    /// such policy has one list.
+    /// policy without knowledge has one list.
     fn unknowing(&self, budget: u64) -> impl Iterator<Item = Vec<Forecast>> {
         Clock::UNKNOWING.into_iter().map(move |clock| {
             let by = |turn: &Turn| Forecast {
@@ -422,8 +423,8 @@ impl<P: Trainable> Trial<'_, P> {
     /// Searches, in simulated runs, for forecasts of a turn in a budget. Returns the forecasts, the
     /// best first. Does not search if the lower bound of the turn is at least `most`.
     ///
-    /// Takes `part` ops from the allowance and returns no unspent ops. Forecasts of earlier runs
-    /// make a search shorter, but do not change the number of ops left to later rehearsals.
+    /// Takes `part` ops from the allowance and does not return unspent ops. Forecasts of earlier
+    /// runs make a search shorter, but do not change the number of ops left to later rehearsals.
     fn search(
         &self,
         turn: &Turn,

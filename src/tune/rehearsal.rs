@@ -44,8 +44,8 @@ const ALIKE: usize = 6;
 /// Number of steps of the rehearsal that writes down a turn of each kind of step.
 const STEPS_TO_LEARN: usize = 4;
 
-/// Limit on the ops of a rehearsal, in turns of a step. A rehearsal that reaches this limit is
-/// stopped, and judged by its completed steps.
+/// Limit on the ops of a rehearsal, as a multiple of the ops of one step. A rehearsal that reaches
+/// this limit is stopped, and judged by its completed steps.
 const MOST_TURNS: u64 = 96;
 
 /// Policies without knowledge of steps, tried if the policy `learned` does not pass.
@@ -88,7 +88,7 @@ pub struct Rehearsal<'r, 'a, P> {
     turn_ops: AtomicU64,
 }
 
-/// What chooses the evictions in a rehearsal: a policy or forecasts.
+/// Source of the eviction choices in a rehearsal: a policy or forecasts.
 #[derive(Clone, Copy, Debug)]
 enum Way<'a> {
     /// The policy of the run, without learned forecasts.
@@ -132,8 +132,8 @@ pub struct Rehearsed {
     pub is_settled: bool,
     /// Policy that passes, if the policy of the run does not pass.
     pub policy: Option<PolicyKind>,
-    /// Whether the rehearsal ended because its allowance was spent. The ratios then cover only the
-    /// steps that ran.
+    /// Whether the rehearsal ended because its allowance was spent. For a rehearsal that was
+    /// stopped, the ratios cover only the steps that ran.
     pub is_stopped: bool,
     /// Number of ops run in the rehearsal, including reruns and the ops of the test.
     pub simulated_ops: u64,
@@ -228,8 +228,9 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
     /// # Errors
     /// If the program fails.
     pub fn fits(&self, budget: u64) -> Result<bool, TuneError> {
-        // With these options, the engine evicts whenever an eviction can replace a move of blocks. The
-        // arena is that of the run, because its rules decide how many bytes are wasted.
+        // With these options, the engine evicts whenever an eviction can replace a move of blocks.
+        // The arena has the options of the run, because the rules of the arena decide how many
+        // bytes are wasted.
         let run = self.tuner.builder(budget, None).settings;
         let builder = Runtime::builder()
             .budget(budget)
@@ -307,8 +308,8 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
         self.by_way(Way::Forecasts(forecasts), budget, threshold, limit, allowance)
     }
 
-    /// Number of ops of a rehearsal with forecasts, without recomputation. 0 until a rehearsal has
-    /// counted the ops of a step.
+    /// Number of ops of a rehearsal with forecasts, without recomputation. The number is 0 until a
+    /// rehearsal has counted the ops of a step.
     pub(super) fn least_ops(&self) -> u64 {
         let steps = STEPS_BY_FORECAST.min(self.tuner.steps) as u64;
         self.turn_ops.load(Ordering::Relaxed).saturating_mul(steps)
@@ -480,7 +481,8 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
                 (end.recompute_cost / end.base_cost, recomputed / base)
             }
         };
-        // All completed rehearsals have the same number, so their order does not matter.
+        // All completed rehearsals count the same number of ops, so the last one to store its count
+        // changes nothing.
         if !stopped {
             self.turn_ops.store(last.ops - before.ops, Ordering::Relaxed);
         }
@@ -500,7 +502,7 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
     }
 }
 
-/// A guard that counts a rehearsal as running.
+/// Guard: while the guard exists, a rehearsal counts as running.
 struct Muted;
 
 impl Muted {
@@ -555,7 +557,7 @@ fn is_settled(stats: &[Stats]) -> bool {
     stats.len() > ALIKE && works.all(|work| Some(work) == first)
 }
 
-/// Whether nothing was moved after the first steps.
+/// Whether no block was moved after the first steps.
 fn is_still(stats: &[Stats]) -> bool {
     let last = stats.last().map(|stats| stats.compactions);
     stats.len() > STEPS_TO_SETTLE && stats.get(STEPS).map(|stats| stats.compactions) == last

@@ -9,9 +9,9 @@ use super::slab::{EDGE, Slab, Slot};
 /// Free chunk, as the bins store it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hole {
-    /// Bytes, never zero.
+    /// Size in bytes, never zero.
     pub size: u64,
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: u64,
     /// Slot of the hole in the slab.
     pub slot: u32,
@@ -45,17 +45,18 @@ const FAN: usize = 4;
 
 /// Set of holes, searched by best fit.
 ///
-/// The kind affects speed only. Nearly all bins are short lists, so the processor predicts the
-/// branch on the kind well. Alternatives were measured on random streams with 1,000 and 20,000 live
-/// blocks. Ordered lists take a third more time than unordered lists. A heap in every bin takes
-/// half more time.
+/// The variant (list, heap or tree) affects speed only. Nearly all bins are short lists, so the
+/// processor predicts the branch on the variant well. Alternatives were measured on random streams
+/// with 1,000 and 20,000 live blocks. Ordered lists take a third more time than unordered lists. A
+/// heap in every bin takes half more time.
 #[derive(Clone, Debug)]
 pub(super) enum Bin {
-    /// Few holes. Only their slots are stored, so [`Bin::update`] changes nothing. The list is
-    /// unordered, because one or two holes are quicker to scan than to sort.
+    /// Few holes. Only the slots of the holes are stored, not their sizes, so [`Bin::update`]
+    /// changes nothing. The list is unordered, because one or two holes are quicker to scan than to
+    /// sort.
     Few { len: u32, slots: [u32; MANY] },
     /// Many holes of one size: a heap with the lowest offset on top. Best fit leaves many small
-    /// rests of equal size, often hundreds. Adding and removing a hole needs no search.
+    /// holes of equal size, often hundreds. Adding and removing a hole needs no search.
     Equal(Vec<Hole>),
     /// Many holes of different sizes.
     Many(BTreeMap<Key, u32>),
@@ -100,9 +101,9 @@ impl Bin {
     pub fn fit(&self, size: u64, slab: &Slab) -> Option<Hole> {
         match self {
             Self::Few { len, slots } => {
-                // For a hole that is too small, the subtraction wraps around. The key of that hole
-                // is then larger than the key of any hole that is large enough. The minimum is
-                // found without branches, because its position is unpredictable.
+                // If a hole is too small, `has - size` wraps around to a huge number. A hole that
+                // is too small then has a larger key than any hole that is large enough. The
+                // minimum is found without branches, because its position is unpredictable.
                 let key = |slot: u32| {
                     let Slot { size: has, offset, .. } = slab[slot];
                     u128::from(has.wrapping_sub(size)) << 64 | u128::from(offset)
@@ -116,8 +117,8 @@ impl Bin {
                 }
                 Some(slab.hole(at)).filter(|hole| hole.size >= size)
             }
-            // Searches reach this bin only for sizes of its class or of a lower class, so every
-            // hole fits.
+            // A heap belongs to a class of a single size. Searches reach the heap only for the size
+            // of its class or for smaller sizes, so every hole fits.
             Self::Equal(heap) => heap.first().copied(),
             Self::Many(tree) => tree.range((size, 0)..).next().map(Hole::of),
         }
@@ -150,7 +151,7 @@ impl Bin {
             Self::Few { slots, .. } => {
                 let all = slots.iter().map(|&slot| slab.hole(slot)).chain([hole]);
                 if equal {
-                    // A list in ascending order is a heap.
+                    // A list in ascending order is already a heap.
                     let mut heap: Vec<_> = all.collect();
                     heap.sort_unstable_by_key(|hole| hole.offset);
                     for (at, hole) in (0..).zip(&heap) {
@@ -169,8 +170,8 @@ impl Bin {
     pub fn remove(&mut self, hole: Hole, slab: &mut Slab) -> bool {
         match self {
             Self::Few { len, slots } => {
-                // The last hole moves to the index of the removed hole, even if the two are the
-                // same hole. So no branch is needed.
+                // The last hole moves to the index of the removed hole. The last hole moves even if
+                // it is the removed hole, because the code then needs no branch.
                 let at = slab[hole.slot].place_or_tail;
                 *len -= 1;
                 let last = slots[*len as usize];

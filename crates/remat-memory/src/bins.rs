@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::bin::{Bin, Hole};
 use super::slab::Slab;
 
-/// Number of bits, below the highest bit of a size, that choose the class: each power of two is cut
+/// Number of bits, below the highest bit of a size, that choose the class. Each power of two is cut
 /// into `2^STEP_BITS` classes. A class is at most 1.6 % wide.
 const STEP_BITS: u32 = 6;
 /// Number of classes per power of two.
@@ -80,7 +80,7 @@ impl Bins {
         }
     }
 
-    /// Smallest hole of at least `size` bytes for which `accept` holds; on a tie, the lowest.
+    /// Smallest hole of at least `size` bytes for which `accept` holds; on a tie, the lowest. Time:
     /// O(holes of at least `size` bytes).
     pub fn fit_where(
         &self,
@@ -94,7 +94,7 @@ impl Bins {
         })
     }
 
-    /// Hole that contains the `size` bytes at `offset`. O(holes of at least `size` bytes).
+    /// Hole that contains the `size` bytes at `offset`. Time: O(holes of at least `size` bytes).
     pub fn around(&self, offset: u64, size: u64, slab: &Slab) -> Option<Hole> {
         let end = offset.checked_add(size)?;
         let mut holes = self.occupied(size).flat_map(|bin| self.bins[bin].iter(slab));
@@ -117,8 +117,8 @@ impl Bins {
         let bin = self.bin_of(hole.size);
         let emptied = self.bins[bin].remove(hole, slab);
         self.len -= 1;
-        // The code has no branch, because it is unpredictable whether a bin or a word becomes
-        // empty.
+        // The bitmap is updated without a branch, because it is unpredictable whether a bin or a
+        // word becomes empty.
         let word = &mut self.words[bin / 64];
         *word &= !(u64::from(emptied) << (bin % 64));
         self.summary &= !(u64::from(*word == 0) << (bin / 64));
@@ -177,8 +177,8 @@ impl Bins {
         for (b, bin) in self.bins.iter().enumerate() {
             let bit = self.words[b / 64] >> (b % 64) & 1 == 1;
             assert_eq!(bit, !bin.is_empty(), "bit of bin {b}");
-            // Nearly all bins are empty. Without this shortcut, the checks took half of the
-            // training time in debug builds.
+            // Nearly all bins are empty. Without the shortcut for empty bins, the checks took half
+            // of the training time in debug builds.
             if bin.is_empty() {
                 continue;
             }

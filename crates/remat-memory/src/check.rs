@@ -21,8 +21,8 @@ impl Arena {
     /// - The totals are wrong.
     ///
     /// # Time complexity
-    /// O(chunks * log chunks). Debug builds run this check after every change or, with many chunks,
-    /// after every few changes.
+    /// Time: O(chunks * log chunks). Debug builds run this check after every change or, with many
+    /// chunks, after every few changes.
     pub fn check(&self) {
         let mut holes = BTreeMap::new();
         let mut sums = Counts::default();
@@ -82,8 +82,8 @@ impl Arena {
     /// Runs [`Arena::check`] at the end of a change, in debug builds.
     ///
     /// Up to 64 chunks, the check runs after each change. With more chunks, the check runs after
-    /// every n-th change, and n grows with the number of chunks. So a change takes about as long as
-    /// with 64 chunks, and tests with ten thousand blocks stay fast.
+    /// every n-th change, and n grows with the number of chunks. Checking every n-th change keeps a
+    /// change about as fast as with 64 chunks, so that tests with ten thousand blocks stay fast.
     #[inline]
     pub(super) fn debug_check(&self) {
         if cfg!(debug_assertions) {

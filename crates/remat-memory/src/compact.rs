@@ -1,13 +1,13 @@
 //! Compaction: moving blocks together if enough bytes are free, but no hole is large enough.
 //!
 //! There are two kinds of plans. *Sliding* picks a run of neighbouring chunks and packs the blocks
-//! of the run to its low end. Two holes merge only if all blocks between them move. So the cost of
-//! a run between two needed holes is the bytes of all its blocks, and a scan with two pointers
+//! of the run to its low end. Two holes merge only if all blocks between them move. The cost of a
+//! run between two needed holes is therefore the bytes of all its blocks. A scan with two pointers
 //! finds the cheapest run.
 //!
-//! *Evacuating* picks a run whose blocks fit into holes elsewhere. The bytes of these blocks become
-//! part of the new hole. Evacuating is often far cheaper than sliding, but the blocks may fit into
-//! no other holes. So only the few cheapest runs are tried.
+//! *Evacuating* picks a run whose blocks fit into holes elsewhere. The bytes of the moved blocks
+//! become part of the new hole. Evacuating is often far cheaper than sliding, but the blocks may
+//! fit into no other holes. Evacuating is therefore tried for the few cheapest runs only.
 
 use std::cmp::Reverse;
 
@@ -24,20 +24,21 @@ const EVACUATIONS: usize = 16;
 pub struct Move {
     /// Block to move; its handle stays valid.
     pub block: Block,
-    /// First byte of the block before the move.
+    /// Offset of the first byte of the block before the move.
     pub from: u64,
-    /// First byte of the block after the move. The ranges before and after the move may overlap.
+    /// Offset of the first byte of the block after the move. The ranges before and after the move
+    /// may overlap.
     pub to: u64,
     /// Bytes to copy: the requested bytes, because the rest of the block holds no data.
     pub bytes: u64,
 }
 
-/// Run of neighbouring chunks of one region without unmovable blocks.
+/// Run of neighbouring chunks of one region, in which every block may move.
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    /// First byte.
+    /// Offset of the first byte.
     start: u64,
-    /// Just past the last byte.
+    /// Offset just past the last byte.
     end: u64,
     /// Slot of the first chunk.
     first: u32,
@@ -63,9 +64,9 @@ impl Run {
 impl Arena {
     /// Plans the cheapest moves found that make a hole for a block of `bytes` bytes.
     ///
-    /// The caller must carry out the moves one by one in this order, each as a `memmove`. The list
-    /// is empty if a large enough hole exists already. Only blocks whose owner is `movable` are
-    /// moved.
+    /// The caller must carry out the moves one by one in the order of the list, each as a
+    /// `memmove`. The list is empty if a large enough hole exists already. Only blocks whose owner
+    /// is `movable` are moved.
     ///
     /// The cost of a plan is the number of bytes copied. A sliding plan keeps the order of blocks;
     /// the cheapest sliding plan is always found. Some plans that evacuate a run of chunks into
@@ -75,7 +76,7 @@ impl Arena {
     /// exists whenever at least `bytes` bytes are free.
     ///
     /// # Time complexity
-    /// O(chunks), or O(chunks * log chunks) if evacuating may be cheaper than sliding.
+    /// Time: O(chunks), or O(chunks * log chunks) if evacuating may be cheaper than sliding.
     pub fn plan_compaction(&self, bytes: u64, movable: impl Fn(u64) -> bool) -> Option<Vec<Move>> {
         let size = self.round(bytes)?;
         if self.largest_free() >= size {
@@ -105,7 +106,7 @@ impl Arena {
         self.cheapest_evacuation(evacuations).or_else(|| Some(self.slide(slide?)))
     }
 
-    /// Records moves, one after the other. The caller copies the bytes in the same order. All
+    /// Records moves, one after the other. The caller copies the bytes in the order of `moves`. All
     /// handles stay valid.
     ///
     /// # Panics
@@ -113,8 +114,8 @@ impl Arena {
     /// has bytes of another block.
     ///
     /// # Time complexity
-    /// For each move, O(log holes) if it slides, and O(holes of at least the block's size)
-    /// otherwise.
+    /// A move that slides takes O(log holes). Any other move takes O(holes of at least the block's
+    /// size).
     pub fn apply_moves(&mut self, moves: &[Move]) {
         for m in moves {
             let index = self.slab.resolve(m.block);
@@ -257,7 +258,7 @@ pub(super) fn pack(chunks: impl Iterator<Item = Chunk>, mut to: u64) -> Vec<Move
 }
 
 /// Takes `size` bytes of the best fit among `holes`, which are pairs of size and offset in
-/// ascending order. Returns the offset of these bytes, or `None` if no hole is large enough.
+/// ascending order. Returns the offset of the taken bytes, or `None` if no hole is large enough.
 pub(super) fn fill(holes: &mut Vec<(u64, u64)>, size: u64) -> Option<u64> {
     let at = holes.partition_point(|&(has, _)| has < size);
     if at == holes.len() {

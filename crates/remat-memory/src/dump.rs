@@ -13,7 +13,7 @@ const BINS: usize = 21;
 /// Characters in the occupancy line.
 const WIDTH: usize = 100;
 
-/// Totals of one bin. Sizes in bytes.
+/// Totals of one bin. All sizes are in bytes.
 #[derive(Clone, Copy, Default)]
 struct BinLine {
     chunks: u64,
@@ -25,7 +25,7 @@ struct BinLine {
 
 impl Arena {
     /// Describes the whole arena in TensorFlow's order. `name` gives the name of a block's owner.
-    /// O(chunks * log chunks).
+    /// Time: O(chunks * log chunks).
     ///
     /// The text has these parts:
     ///
@@ -36,8 +36,8 @@ impl Arena {
     /// - totals;
     /// - the line of [`Arena::occupancy`].
     ///
-    /// These bins are used only in this text: the arena keeps its holes in many more, narrower
-    /// bins.
+    /// TensorFlow's bins are used only in this text: the arena keeps its holes in many more,
+    /// narrower bins.
     ///
     /// ```
     /// let mut arena = remat_memory::Arena::new(2048);

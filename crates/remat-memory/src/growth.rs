@@ -2,23 +2,25 @@
 
 use super::Region;
 
-/// Length in bytes of the first region if memory is taken as needed and the limit is not lower.
+/// Length in bytes of the first region, if memory is taken as needed and the limit is at least this
+/// length.
 const FIRST_REGION: u64 = 2 << 20;
 
 /// Source of the memory that an arena's offsets refer to.
 pub trait RegionSource {
-    /// Takes at least `bytes` bytes, a multiple of the granularity.
+    /// Takes a region of at least `bytes` bytes; `bytes` is a multiple of the granularity.
     ///
     /// The source chooses the start and the number of extra bytes, both multiples of the
     /// granularity. The region must not overlap any region that the source gave and did not get
-    /// back. `None` if the source has no region of this size; the next call then requests a smaller
+    /// back. `None` if the source has no region of this size. The pool then requests a smaller
     /// region.
     fn take(&mut self, bytes: u64) -> Option<Region>;
 
     /// Takes back a region: a region that the source gave, or several joined regions as one.
     fn give_back(&mut self, region: Region);
 
-    /// Whether a block may lie across the border of two adjacent regions. By default, no block may.
+    /// Whether a block may lie across the border of two adjacent regions. By default, no block may
+    /// lie across a border.
     fn may_join(&self, _below: Region, _above: Region) -> bool {
         false
     }
@@ -29,8 +31,8 @@ pub trait RegionSource {
 pub struct Growth {
     /// Limit on the bytes of all regions together.
     pub memory_limit: u64,
-    /// Whether regions are taken as needed: first 2 MiB, then twice as much each time. If not, the
-    /// first allocation takes one region of `memory_limit` bytes.
+    /// Whether regions are taken as needed: first 2 MiB, then twice as much each time. If `false`,
+    /// the first allocation takes one region of `memory_limit` bytes.
     pub allow_growth: bool,
     /// Whether an allocation that fits nowhere may give back regions without blocks to the source,
     /// to take a larger region.
@@ -40,10 +42,10 @@ pub struct Growth {
 /// Sizes of the requests to a source, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grower {
-    /// Size of the next request, if the limit allows that many more bytes. Never 0.
+    /// Size of the next request, if the limit allows that many more bytes. The size is never 0.
     next_region: u64,
-    /// Limit for the doubling of `next_region`. TensorFlow has no such limit, so its size overflows
-    /// if regions are taken and given back often enough.
+    /// Limit for the doubling of `next_region`. TensorFlow has no limit on the doubling: after
+    /// enough regions are taken and given back, the size of a request overflows.
     most: u64,
     granularity: u64,
 }
@@ -60,8 +62,8 @@ impl Grower {
     /// Takes the next region, of at least `wanted` bytes, from `source`. Never requests more than
     /// `available` bytes.
     ///
-    /// Both numbers must be multiples of the granularity and above 0, with `wanted <= available`.
-    /// `None` if the source refuses all requests.
+    /// `wanted` and `available` must be multiples of the granularity and above 0, with
+    /// `wanted <= available`. `None` if the source refuses all requests.
     ///
     /// # Panics
     /// If `source` gives fewer bytes than requested.

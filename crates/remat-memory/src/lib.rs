@@ -1,8 +1,8 @@
 //! Device memory as arithmetic: a best-fit arena with coalescing over offsets.
 //!
 //! An [`Arena`] hands out ranges of `0..capacity`. An arena never sees a pointer and owns no
-//! memory. So an arena can manage a mapped region, a device allocation, or the imaginary memory of
-//! a simulation.
+//! memory. An arena can therefore manage a mapped region, a device allocation, or the imaginary
+//! memory of a simulation.
 //!
 //! # How it works
 //!
@@ -44,22 +44,22 @@
 //!
 //! Usually there is one region, the budget. A [`Pool`] instead takes regions one by one from a
 //! [`RegionSource`], each twice as long as the one before, and gives back regions without blocks.
-//! Between two regions the ring has a *wall*: a record of 0 bytes that counts as a block. Therefore
-//! holes never merge across a wall, and no look-up has to check for walls. The engine has one
-//! region. The region ends at the budget, or at the end of the memory taken from the device so far,
-//! so its end moves.
+//! Between two regions the ring has a *wall*: a record of 0 bytes that counts as a block. Because a
+//! wall counts as a block, holes never merge across a wall, and no look-up has to check for walls.
+//! The engine has one region. The region ends at the budget, or at the end of the memory taken from
+//! the device so far, so its end moves.
 //!
 //! # The reference
 //!
 //! [`SplitRule::TensorFlow`] and a [`Pool`] together are TensorFlow's BFC allocator: granules of
-//! 256 bytes, best fit, its rule of when to split, regions, statistics, dump. Two differences do
-//! not change results: bins are narrower, and no table holds a handle for every 256 bytes. Three
-//! differences change the behaviour:
+//! 256 bytes, best fit, its rule of when to split, regions, statistics, dump. Two differences to
+//! TensorFlow's allocator do not change results: bins are narrower, and no table holds a handle for
+//! every 256 bytes. Three differences to TensorFlow's allocator change the behaviour:
 //!
 //! - A request for 0 bytes takes a granule.
 //! - The last request to a source is for exactly the bytes wanted.
 //! - There is no lock, no waiting for another thread's free, and no delayed merging. The engine
-//!   that owns an arena is single-threaded, and its device works in order.
+//!   that owns an arena is single-threaded, and its device runs ops in order.
 //!
 //! # Two fragmentation figures
 //!
@@ -70,8 +70,8 @@
 //!
 //! # No index by address
 //!
-//! No table grows with the capacity of the arena, and a block is found by its handle only. There is
-//! no index by address, so [`Arena::alloc_at`] is slower than the other methods that take a block.
+//! No table grows with the capacity of the arena. A block is found by its handle only. There is no
+//! index by address, so [`Arena::alloc_at`] is slower than the other methods that take a block.
 
 #![forbid(unsafe_code)]
 
@@ -117,8 +117,8 @@ pub use split::SplitRule;
 pub use stats::ArenaStats;
 pub use walk::{Chunk, Chunks, Content, FreeNeighbors};
 
-/// Default granularity, in bytes: offsets and sizes are multiples of this. 256 is enough for the
-/// alignment that any kernel needs.
+/// Default granularity, in bytes: offsets and sizes are multiples of `ALIGNMENT`. 256 is enough for
+/// the alignment that any kernel needs.
 pub const ALIGNMENT: u64 = 256;
 
 /// README, whose program is compiled and run as a test.

@@ -1,9 +1,9 @@
 //! Brute-force model of the arena and its pool: sorted lists of ranges, compared after each
 //! operation.
 //!
-//! The model uses the public interface alone. The fuzz target includes this file (`#[path]`, with
-//! the names below in scope). The target cuts its input into words, and applies
-//! [`Operation::from_word`] of each word.
+//! The model uses the public interface alone. The fuzz target includes this file by `#[path]`, and
+//! imports the types that this file takes from `super`. The target cuts its input into words, and
+//! applies [`Operation::from_word`] of each word.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -16,8 +16,8 @@ use super::{
 /// Kind of arena to test.
 #[derive(Clone, Copy, Debug)]
 pub struct Mode {
-    /// Bytes that the pool may take. Without growth, the address space has the same length and is
-    /// one fixed region from 0. With growth, the address space is four times as long.
+    /// Bytes that the pool may take. Without growth, the address space is one fixed region of
+    /// `limit` bytes from 0. With growth, the address space has four times `limit` bytes.
     pub limit: u64,
     pub granularity: u64,
     pub split: SplitRule,
@@ -107,8 +107,8 @@ pub enum Operation {
     },
     Release,
     ResetPeak,
-    /// Limits the source from now on. The source gives at most `granules` granules at once, and
-    /// `spare` granules more than requested. `place` determines where the regions lie.
+    /// Limits what the source gives from now on. The source gives at most `granules` granules at
+    /// once, and `spare` granules more than requested. `place` determines where the regions lie.
     Ration {
         granules: u64,
         spare: u64,
@@ -254,7 +254,7 @@ impl Tile {
 /// Offset and size of a block; `None` if the block fits nowhere.
 type Place = Option<(u64, u64)>;
 
-/// Pool, and the expected state of it.
+/// Pool, and its expected state.
 #[derive(Debug)]
 pub struct Model {
     mode: Mode,

@@ -8,7 +8,7 @@ impl Arena {
     ///
     /// `*` is used, `x` is the part of a block beyond its request, and `_` is free. Each character
     /// shows the most frequent kind among the bytes that it stands for. On a tie, `*` wins over
-    /// `x`, and `x` over `_`. TensorFlow's line has 100 characters. O(chunks + width).
+    /// `x`, and `x` over `_`. TensorFlow's line has 100 characters. Time: O(chunks + width).
     ///
     /// ```
     /// let mut arena = remat_memory::Arena::new(2048);
@@ -21,7 +21,7 @@ impl Arena {
         let bytes = self.reserved();
         let width = (width as u64).min(bytes / self.granularity());
         let edge = |cell: u64| (u128::from(cell) * u128::from(bytes) / u128::from(width)) as u64;
-        // Used, tail and free bytes of the current cell.
+        // Bytes of the current character: used, beyond the requests, and free.
         let mut shares = [0; 3];
         let (mut cell, mut at) = (0, 0);
         let mut line = String::new();

@@ -24,13 +24,13 @@ impl Arena {
     }
 
     /// Takes a block on one side of the *gap*, which is the largest hole (on a tie, the lowest).
-    /// The block is taken from the best fit among the holes on that side. If no hole on that side
-    /// is large enough, the block is taken from that end of the gap. `None` if the gap is also too
-    /// small.
+    /// The block is taken from the best fit among the holes on the `end` side of the gap. If no
+    /// hole on the `end` side of the gap is large enough, the block is taken from the `end` of the
+    /// gap itself. `None` if the gap is also too small.
     ///
     /// Use this method for two kinds of blocks, such as cheap and expensive, or short- and
-    /// long-lived. Each kind gets its own end. The kinds stay apart as long as the gap between them
-    /// is the largest hole.
+    /// long-lived. Each kind of block gets its own end of the arena. The two kinds of blocks stay
+    /// apart as long as the gap between them is the largest hole.
     ///
     /// ```text
     /// | cheap | hole | cheap |        the gap        | dear | hole | dear |
@@ -38,9 +38,9 @@ impl Arena {
     /// ```
     ///
     /// # Time complexity
-    /// O(holes of at least the block's size) if, except for the gap, all these holes are on the
-    /// other side. In all other cases, the search reads a few bins. ([`Arena::alloc`] reads one or
-    /// two.)
+    /// Time: O(number of holes of at least the block's size) if all of them, except for the gap,
+    /// lie on the opposite side. If a hole on the `end` side of the gap is large enough, the search
+    /// reads a few bins. ([`Arena::alloc`] reads one or two bins.)
     #[must_use = "a block that is not kept can never be freed"]
     pub fn alloc_apart(&mut self, bytes: u64, end: End, owner: u64) -> Option<Block> {
         let size = self.round(bytes)?;
@@ -62,14 +62,14 @@ impl Arena {
     /// a hole.
     ///
     /// Only the offset is aligned. The address of the block is aligned only if the address of
-    /// offset 0 is.
+    /// offset 0 is aligned, too.
     ///
     /// # Panics
     /// If `alignment` is not a power of two.
     ///
     /// # Time complexity
-    /// For an alignment up to the granularity, the same as [`Arena::alloc`]. For a larger
-    /// alignment, O(holes of `bytes` to `bytes + alignment` bytes).
+    /// An alignment up to the granularity has no effect: the method does what [`Arena::alloc`]
+    /// does. Time for a larger alignment: O(holes of `bytes` to `bytes + alignment` bytes).
     #[must_use = "a block that is not kept can never be freed"]
     pub fn alloc_aligned(&mut self, bytes: u64, alignment: u64, owner: u64) -> Option<Block> {
         assert!(alignment.is_power_of_two(), "alignment {alignment} is not a power of two");
@@ -86,15 +86,15 @@ impl Arena {
         Some(self.occupy(hole, start, size, bytes, owner))
     }
 
-    /// Takes a block that starts at `offset`, as a plan has chosen. Under any split rule, the block
-    /// takes no more than its rounded request. `None` if some bytes of the block are not free, or
-    /// the block would reach past the end of a region.
+    /// Takes a block that starts at `offset`, which a plan may have chosen. Under any split rule,
+    /// the block takes no more than its rounded request. `None` if some bytes of the block are not
+    /// free, or the block would reach past the end of a region.
     ///
     /// # Panics
     /// If `offset` is not a multiple of the granularity.
     ///
     /// # Time complexity
-    /// O(holes of at least the block's size), because there is no index by address.
+    /// Time: O(holes of at least the block's size), because there is no index by address.
     #[must_use = "a block that is not kept can never be freed"]
     pub fn alloc_at(&mut self, offset: u64, bytes: u64, owner: u64) -> Option<Block> {
         let granularity = self.granularity();

@@ -11,7 +11,7 @@ use super::slab::EDGE;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Region {
-    /// First byte, a multiple of the granularity.
+    /// Offset of the first byte, a multiple of the granularity.
     pub start: u64,
     /// Length, a multiple of the granularity.
     pub bytes: u64,
@@ -41,7 +41,7 @@ impl Arena {
         self.regions.iter().map(|fenced| fenced.region)
     }
 
-    /// Regions without blocks. O(regions).
+    /// Regions without blocks. Time: O(regions).
     pub fn free_regions(&self) -> impl Iterator<Item = Region> + '_ {
         self.regions.iter().filter(|fenced| self.is_free(fenced)).map(|fenced| fenced.region)
     }
@@ -51,15 +51,15 @@ impl Arena {
         !first.is_used() && first.size == fenced.region.bytes
     }
 
-    /// Adds a region without blocks. If the new region touches another region and `may_join(lower,
-    /// upper)` holds, the two regions become one. Otherwise no hole ever crosses the border between
-    /// the two regions.
+    /// Adds a region without blocks. If the new region touches another region and
+    /// `may_join(lower, upper)` holds, the two regions become one. If `may_join` does not hold, no
+    /// hole ever crosses the border between the two regions.
     ///
     /// # Panics
     /// If the region is empty, overlaps another, or is not a whole number of granules.
     ///
     /// # Time complexity
-    /// O(regions).
+    /// Time: O(regions).
     pub(super) fn add_region(&mut self, region: Region, may_join: impl Fn(Region, Region) -> bool) {
         let Region { start, bytes } = region;
         let on_granules = (start | bytes).is_multiple_of(self.granularity());
@@ -120,8 +120,8 @@ impl Arena {
         self.debug_check();
     }
 
-    /// Slots before the first and after the last chunk of the region that contains `offset`. O(log
-    /// regions).
+    /// Slots before the first and after the last chunk of the region that contains `offset`. Time:
+    /// O(log regions).
     pub(super) fn fences(&self, offset: u64) -> (u32, u32) {
         let after = self.regions.partition_point(|fenced| fenced.region.start <= offset);
         let next = self.regions.get(after).map_or(EDGE, |fenced| fenced.wall);

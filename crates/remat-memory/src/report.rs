@@ -52,7 +52,7 @@ pub struct Holder {
 }
 
 impl Arena {
-    /// Collects everything that may explain an out-of-memory error. O(chunks * log blocks).
+    /// Collects everything that may explain an out-of-memory error. Time: O(chunks * log blocks).
     #[must_use]
     pub fn report(&self) -> Report {
         let mut total = 0;

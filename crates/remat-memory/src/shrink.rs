@@ -16,7 +16,7 @@ impl Arena {
     /// `bytes`.
     ///
     /// # Time complexity
-    /// O(log holes), in practice O(1).
+    /// Time: O(log holes), in practice O(1).
     pub(super) fn resize(&mut self, bytes: u64) {
         let bytes = bytes & !(self.granularity() - 1);
         let one = self.regions.iter().map(|fenced| fenced.region.start).eq([0]);
@@ -61,16 +61,16 @@ impl Arena {
 
     /// Plans the cheapest moves found that empty everything at and above `bytes`.
     ///
-    /// The caller must carry out the moves one by one in this order. The list is empty if no block
-    /// lies at or above `bytes`. `None` if the blocks need more than `bytes` bytes.
+    /// The caller must carry out the moves one by one in the order of the list. The list is empty
+    /// if no block lies at or above `bytes`. `None` if the blocks need more than `bytes` bytes.
     ///
-    /// The cost of a plan is the number of bytes copied. One plan is the cheapest of those that
-    /// pack some block and all blocks above it downwards. The other plan moves only the blocks
+    /// The cost of a plan is the number of bytes copied. The first plan is the cheapest plan that
+    /// packs some block and all blocks above it downwards. The second plan moves only the blocks
     /// above `bytes`: the largest first, each into the best fit among the holes below. The second
     /// plan is chosen if it exists and copies fewer bytes.
     ///
     /// # Time complexity
-    /// O(chunks * log chunks), plus O(holes) for each block that the second plan moves.
+    /// Time: O(chunks * log chunks), plus O(holes) for each block that the second plan moves.
     pub(super) fn plan_shrink(&self, bytes: u64) -> Option<Vec<Move>> {
         let bytes = bytes & !(self.granularity() - 1);
         if self.used() > bytes {
@@ -88,8 +88,8 @@ impl Arena {
     }
 
     /// Packs all blocks above a hole downwards. The hole is the highest hole for which the packed
-    /// blocks end at or below `bytes`. Such a hole exists, because all blocks together fit, and
-    /// some block is above `bytes`.
+    /// blocks end at or below `bytes`. The hole exists, because all blocks together fit, and some
+    /// block is above `bytes`.
     fn slide_below(&self, bytes: u64) -> Vec<Move> {
         let mut chunks = self.chunks();
         // Bytes of the blocks that the loop has passed.
@@ -132,8 +132,8 @@ impl Arena {
         holes.sort_unstable();
         let mut moves = Vec::new();
         if let Some((chunk, start)) = across {
-            // This block may move down over its own bytes. Its old bytes below the new end are then
-            // free.
+            // The block across the new end may move down over its own bytes. The old bytes of this
+            // block below the new end are then free.
             holes.retain(|&(_, offset)| offset != start);
             add_hole(&mut holes, (bytes - start, start));
             moves.extend(chunk.moved_to(fill(&mut holes, chunk.size)?));

@@ -13,7 +13,7 @@ pub(super) const EDGE: u32 = 0;
 /// `Option`.
 ///
 /// A handle stays valid until the block is freed, even if compaction moves the block. Each slot
-/// counts its uses. So a handle that is used after `free` is detected, unless the slot has been
+/// counts its uses. The count reveals a handle that is used after `free`, unless its slot has been
 /// used 2^31 times since.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -54,24 +54,25 @@ impl fmt::Debug for Block {
 #[derive(Clone, Debug)]
 #[repr(align(32))]
 pub(super) struct Slot {
-    /// First byte. A chunk starts where the chunk before it ends.
+    /// Offset of the first byte. A chunk starts where the chunk before it ends.
     pub offset: u64,
-    /// Bytes. 0 only at [`EDGE`], in walls and in vacant slots.
+    /// Size in bytes. The size is 0 only at [`EDGE`], in walls and in vacant slots.
     pub size: u64,
-    /// Slot of the chunk that ends where this one starts.
+    /// Slot of the chunk that ends where this chunk starts.
     pub prev: u32,
-    /// Slot of the chunk that starts where this one ends. In a vacant slot: the next vacant slot,
+    /// Slot of the chunk that starts where this chunk ends. In a vacant slot: the next vacant slot,
     /// or `EDGE`.
     pub next: u32,
-    /// Number of times that the slot was used or freed. Odd iff the slot is a block, a wall or
-    /// [`EDGE`]; even in a hole or a vacant slot.
+    /// Number of times that the slot was used or freed. The number is odd iff the slot is a block,
+    /// a wall or [`EDGE`]; it is even in a hole or a vacant slot.
     pub generation: u32,
     /// Index of a hole in its bin, unless the bin is a tree; for a block, the granules beyond the
-    /// request. Meaningless in other slots.
+    /// request. The field is meaningless in other slots.
     pub place_or_tail: u32,
 }
 
-/// Data about a block that only callers of the arena read. Meaningless for slots without a block.
+/// Data about a block that only callers of the arena read. A note is meaningless for a slot without
+/// a block.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Note {
     /// Caller's name for the block.

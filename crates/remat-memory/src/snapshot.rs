@@ -20,9 +20,9 @@ pub struct Snapshot {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct MappedChunk {
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// Bytes, never 0.
+    /// Size in bytes, never 0.
     pub size: u64,
     /// Owner of the block; `None` for a hole.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none", default))]
@@ -41,7 +41,7 @@ pub struct MappedHolder {
 
 impl Arena {
     /// Lists all chunks, to be kept or written to a file. `name` maps a block's owner, the number
-    /// passed to [`Arena::alloc`], to a name. O(chunks).
+    /// passed to [`Arena::alloc`], to a name. Time: O(chunks).
     ///
     /// ```
     /// let mut arena = remat_memory::Arena::new(1024);

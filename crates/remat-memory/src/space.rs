@@ -6,8 +6,8 @@
 //!
 //! The memory belongs to the device. Either all memory is present from the start, or the space
 //! takes regions from the device as blocks need them. Each region is twice as long as the region
-//! before, and starts where that region ended, so all regions together are one. Such a space takes
-//! memory up to the limit before the engine evicts anything.
+//! before, and starts where that region ended, so all regions together are one. A space that takes
+//! regions as needed takes all memory up to the limit before the engine evicts anything.
 
 mod counted;
 #[cfg(test)]
@@ -79,7 +79,7 @@ impl Space {
         }
     }
 
-    /// Takes memory at this offset; `None` if not all these bytes are free, or the space only
+    /// Takes memory at `offset`; `None` if some of these bytes are not free, or the space only
     /// counts bytes.
     pub fn alloc_at(&mut self, offset: u64, bytes: u64, owner: u64) -> Option<Held> {
         match self {
@@ -138,8 +138,8 @@ impl Space {
         }
     }
 
-    /// Bytes allowed and not in use. If a block does not fit even after [`Space::grow`], all free
-    /// bytes are in holes.
+    /// Bytes that the limit allows and no block uses. If a block does not fit even after
+    /// [`Space::grow`], all free bytes are in holes.
     pub const fn free_bytes(&self) -> u64 {
         self.capacity() - self.used()
     }
@@ -152,8 +152,8 @@ impl Space {
         }
     }
 
-    /// Bytes that may be in use: the limit, rounded down to the granularity. After the device
-    /// refused more memory, at most the bytes taken so far.
+    /// Bytes that may be in use: the limit, rounded down to the granularity. After a refusal of the
+    /// device, the capacity is at most the bytes taken so far.
     pub const fn capacity(&self) -> u64 {
         match self {
             Self::Placed(placed) => placed.capacity(),
@@ -253,8 +253,8 @@ impl Space {
     }
 
     /// Plans moves that empty all memory at and above `bytes`. The caller must carry out the moves
-    /// one by one in this order. `None` if more than `bytes` bytes are in use: storages must be
-    /// freed first.
+    /// one by one in the order of the list. `None` if more than `bytes` bytes are in use: storages
+    /// must be freed first.
     pub fn plan_shrink(&self, bytes: u64) -> Option<Vec<Move>> {
         match self {
             Self::Placed(placed) => placed.arena.plan_shrink(bytes),
@@ -281,9 +281,9 @@ impl Space {
     /// Returns whether memory was taken.
     ///
     /// If the limit allows less than the block needs, all memory up to the limit is taken. If the
-    /// source has less, all memory of the source is taken. No request is then made until the limit
-    /// is set, memory is given back, or [`Space::ask_again`] is called. Bytes that the source
-    /// refused do not count as free.
+    /// source has less, all memory of the source is taken. After a refusal, no request is made
+    /// until the limit is set, memory is given back, or [`Space::ask_again`] is called. Bytes that
+    /// the source refused do not count as free.
     ///
     /// If the block still does not fit, all free bytes are in holes, so evicting and compacting can
     /// help.
@@ -299,8 +299,8 @@ impl Space {
     }
 
     /// Gives all memory above the highest block back to `source` as one region, and returns its
-    /// bytes. This region may start inside a region that the source gave, and may span several such
-    /// regions. Returns 0 if all memory was present from the start.
+    /// bytes. The returned region may start inside a region that the source gave, and may span
+    /// several regions of the source. Returns 0 if all memory was present from the start.
     pub fn trim(&mut self, source: &mut impl RegionSource) -> u64 {
         match self {
             Self::Placed(placed) => placed.trim(source),
@@ -316,8 +316,8 @@ impl Space {
         }
     }
 
-    /// Bytes of memory, taken from the device or present from the start. May exceed a limit that
-    /// was lowered.
+    /// Bytes of memory, taken from the device or present from the start. The number may exceed a
+    /// limit that was lowered.
     pub const fn taken(&self) -> u64 {
         match self {
             Self::Placed(placed) => placed.taken,

@@ -10,9 +10,9 @@ pub enum SplitRule {
     /// TensorFlow's rule, for comparison.
     ///
     /// The rest stays a hole if it is at least as large as the block, or at least
-    /// `max_internal_fragmentation` bytes. Otherwise the block takes the whole hole. Five streams
-    /// were measured. Four of them need 1 to 9 % more memory than with [`SplitRule::Exact`]; the
-    /// fifth, with 28,000 small buffers, needs 3 % less.
+    /// `max_internal_fragmentation` bytes. If the rest is smaller than both, the block takes the
+    /// whole hole. Five streams of requests were measured. Four streams need 1 to 9 % more memory
+    /// than with [`SplitRule::Exact`]; the fifth, with 28,000 small buffers, needs 3 % less.
     TensorFlow {
         /// Upper limit, exclusive, of the bytes that a block takes beyond its rounded request.
         max_internal_fragmentation: u64,

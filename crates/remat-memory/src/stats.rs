@@ -16,8 +16,8 @@ pub struct ArenaStats {
     pub largest_free: u64,
     /// Bytes in regions: blocks and holes.
     pub reserved: u64,
-    /// Maximum of `used` since the start or the last [`Arena::reset_peak`]. All other peaks are
-    /// maxima since the same moment.
+    /// Maximum of `used` since the start or the last [`Arena::reset_peak`]. The other peaks are
+    /// maxima since the start or the last reset, too.
     pub peak: u64,
     /// Maximum of `live`.
     pub peak_live: u64,
@@ -50,7 +50,7 @@ pub struct ArenaStats {
 pub(super) struct Counts {
     /// Sum of the sizes of all blocks.
     pub used: u64,
-    /// Part of `used` beyond the requests rounded up to the granularity.
+    /// Part of `used` beyond the rounded requests: bytes that the split rule added to blocks.
     pub tails: u64,
     /// Sum of the lengths of the regions.
     pub reserved: u64,
@@ -186,8 +186,9 @@ impl Arena {
     /// requested at once. The least possible value is 1. Bytes that a split rule adds to blocks
     /// count as reserved. The expansion is 1 if no block was taken.
     ///
-    /// Reserved bytes above the highest end of a block do not count. So an arena with one region of
-    /// the whole budget can be compared with an arena that grows.
+    /// Reserved bytes above the highest end of a block do not count. Because bytes above the
+    /// highest block do not count, an arena with one region of the whole budget can be compared
+    /// with an arena that grows.
     #[must_use]
     pub fn expansion(&self) -> f64 {
         match self.counts.peak_live {
@@ -196,7 +197,7 @@ impl Arena {
         }
     }
 
-    /// Restarts all peaks from the present values, the high water mark included. O(regions).
+    /// Restarts all peaks from the present values, the high water mark included. Time: O(regions).
     pub fn reset_peak(&mut self) {
         let last_end = |region: Region| {
             let (_, after) = self.fences(region.start);

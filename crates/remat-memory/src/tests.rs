@@ -68,7 +68,7 @@ fn behaves_as_the_brute_force_model() {
 }
 
 /// Makes many holes of nearly one size, so that bins become trees, and of exactly one size, so that
-/// heaps grow deep. Then leaves few holes, so that trees become lists again.
+/// heaps grow deep. Afterwards, the test leaves few holes, so that trees become lists again.
 #[test]
 fn crowded_bins_stay_exact() {
     for (base, spread) in [(4096, 64), (3, 1), (4096, 1)] {
@@ -223,7 +223,7 @@ fn sliding_packs_the_cheapest_run() {
     assert_eq!(compacted("..A..B..CCC..", 60), Some((20, "AB......CCC..".into())));
     // Two of the three holes suffice, so the leftmost hole stays.
     assert_eq!(compacted(".AA..B..", 40), Some((10, ".AAB....".into())));
-    // The arena already has a hole of this size.
+    // The arena already has a hole of 20 bytes.
     assert_eq!(compacted(".A..", 20), Some((0, ".A..".into())));
     // Too few bytes are free.
     assert_eq!(compacted(".A..", 40), None);
@@ -242,7 +242,7 @@ fn a_block_between_holes_moves_into_another_hole_when_that_is_cheaper() {
     assert_eq!(compacted("...A..BBB..cc", 60), Some((10, "......BBBA.cc".into())));
     // Evacuating a block makes a hole that sliding cannot make.
     assert_eq!(compacted(".A.b.", 30), Some((10, "...bA".into())));
-    // No other hole takes A.
+    // A fits into no other hole.
     assert_eq!(compacted("..AA..BBB.ccc", 50), Some((50, "AABBB.....ccc".into())));
 }
 
@@ -480,11 +480,12 @@ fn the_split_rule_hands_out_what_would_be_too_little_to_keep() {
     for hole in [0, 2, 4] {
         arena.free(walls[hole].unwrap());
     }
-    // 200 is less than twice 101, and the rest of 99 is below 150: the block takes all.
+    // The hole of 200 bytes is less than twice 101, and the rest of 99 is below 150: the block
+    // takes the whole hole.
     let block = arena.alloc(101, 0);
     assert_eq!(size(&arena, block), 200);
     arena.free(block.unwrap());
-    // 200 is twice 100.
+    // The hole of 200 bytes is twice the block of 100, so the rest stays a hole.
     let block = arena.alloc(100, 0);
     assert_eq!(size(&arena, block), 100);
     // The rest, 320 - 170, is 150: at the limit, so it stays a hole.
@@ -511,7 +512,7 @@ fn aligned_blocks_leave_what_they_skip_as_a_hole() {
     let block = arena.alloc_aligned(20, 64, 1).unwrap();
     assert_eq!((arena.offset(block), arena.holes()), (64, 2));
     // The block takes the smallest hole that can hold it at an aligned offset. A smaller hole is
-    // long enough, but not at such an offset.
+    // long enough, but has no aligned offset with 50 bytes after it.
     let block = arena.alloc_aligned(50, 32, 1).unwrap();
     assert_eq!(arena.offset(block), 96);
     let block = arena.alloc_aligned(20, 16, 1).unwrap();

@@ -9,9 +9,9 @@ use super::slab::{Block, EDGE, Note};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Chunk {
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// Bytes, a multiple of the granularity and never 0.
+    /// Size in bytes, a multiple of the granularity and never 0.
     pub size: u64,
     /// Block or hole.
     pub content: Content,
@@ -49,7 +49,8 @@ impl Chunk {
     }
 }
 
-/// Free bytes directly before and after a block. Freeing the block merges them with its bytes.
+/// Free bytes directly before and after a block. Freeing the block merges these free bytes with the
+/// bytes of the block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FreeNeighbors {
     /// Bytes of the hole directly before the block, 0 if none.
@@ -122,8 +123,8 @@ impl Arena {
         self.chunks_from(self.slab[EDGE].next)
     }
 
-    /// Chunks above a block in its region, nearest first, without gaps. O(log regions), and then
-    /// O(1) for each chunk.
+    /// Chunks above a block in its region, nearest first, without gaps. Time: O(log regions), and
+    /// then O(1) for each chunk.
     #[track_caller]
     pub fn chunks_after(&self, block: Block) -> Chunks<'_> {
         let slot = &self.slab[self.slab.resolve(block)];
@@ -132,8 +133,8 @@ impl Arena {
         Chunks::new(self, front, self.slab[fence].prev)
     }
 
-    /// Chunks below a block in its region, nearest first. O(log regions), and then O(1) for each
-    /// chunk.
+    /// Chunks below a block in its region, nearest first. Time: O(log regions), and then O(1) for
+    /// each chunk.
     #[track_caller]
     pub fn chunks_before(&self, block: Block) -> Rev<Chunks<'_>> {
         let slot = &self.slab[self.slab.resolve(block)];
@@ -142,8 +143,8 @@ impl Arena {
         Chunks::new(self, self.slab[fence].next, back).rev()
     }
 
-    /// Free bytes directly before and after a block: freeing the block merges them with its bytes.
-    /// Free bytes of another region do not count. O(1).
+    /// Free bytes directly before and after a block. Freeing the block merges these free bytes with
+    /// the bytes of the block. Free bytes of another region do not count. Time: O(1).
     #[must_use]
     #[track_caller]
     pub fn free_neighbors(&self, block: Block) -> FreeNeighbors {

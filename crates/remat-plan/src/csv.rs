@@ -25,12 +25,11 @@ const MOST: usize = 1 << 22;
 /// Whether the end of a life in a file is part of the life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Lives {
-    /// The end is the first instant after the life. MiniMalloc and idealloc write such half-open
-    /// lives.
+    /// The end is the first instant after the life. MiniMalloc and idealloc write half-open lives.
     #[default]
     HalfOpen,
-    /// The end is the last instant of the life. CANN writes such closed lives. The end of a gap is
-    /// then also its last instant.
+    /// The end is the last instant of the life. CANN writes closed lives. In a file with closed
+    /// lives, the end of a gap is also the last instant of the gap.
     Closed,
 }
 
@@ -69,7 +68,7 @@ pub enum Lives {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Instance {
-    // Name of each buffer, all different.
+    // Name of each buffer; no two names are equal.
     ids: Vec<String>,
     lifetimes: Lifetimes,
 }
@@ -201,8 +200,8 @@ impl Instance {
         &self.lifetimes
     }
 
-    /// Writes the file. A column `alignment`, `gaps` or `hint` is left out if no buffer has such a
-    /// value. With [`Lives::Closed`] the columns of a life are `start` and `end`; with
+    /// Writes the file. A column `alignment`, `gaps` or `hint` is left out if no buffer has a value
+    /// for it. With [`Lives::Closed`] the columns of a life are `start` and `end`; with
     /// [`Lives::HalfOpen`] they are `lower` and `upper`.
     ///
     /// # Errors
@@ -283,7 +282,8 @@ impl Instance {
     }
 }
 
-/// Text of a gap. The end of the gap is written as `upper - last`.
+/// Text of a gap. The end of the gap is written as `upper - last`, where `last` is 1 for closed
+/// lives and 0 for half-open lives.
 fn written(gap: &Gap, last: u64) -> String {
     let Gap { lower, upper, kept } = gap;
     let upper = upper - last;

@@ -57,8 +57,8 @@
 //! - Input and output have the same size.
 //!
 //! If the pair is used, the two tensors share one buffer, which has the number of the input's
-//! buffer. A value that is overwritten cannot be used to recompute other values. So a file for
-//! recomputation should have no pairs.
+//! buffer. A value that is overwritten cannot be used to recompute other values. A file for the
+//! planning of recomputation should therefore have no pairs.
 
 mod error;
 #[cfg(test)]

@@ -16,9 +16,9 @@ pub struct Buffer {
     pub size: u64,
     /// Alignment of the address in bytes, at least 1.
     pub align: u64,
-    /// Colour. Buffers of different colours must not share bytes, even at different times, because
-    /// ops that run in parallel may use these buffers. Planners without support for colours refuse
-    /// buffers of more than one colour.
+    /// Colour of the buffer, any number. Buffers of different colours must not share bytes, even at
+    /// different times, because ops that run in parallel may use these buffers. Planners without
+    /// support for colours refuse buffers of more than one colour.
     pub colour: u32,
 }
 
@@ -62,8 +62,8 @@ pub struct Gap {
     pub lower: u64,
     /// The first instant after the gap.
     pub upper: u64,
-    /// Range of bytes that are kept during the gap, counted from the start of the buffer. Empty if
-    /// no byte is kept.
+    /// Range of bytes that are kept during the gap, counted from the start of the buffer. The range
+    /// is empty if no byte is kept.
     pub kept: Range<u64>,
 }
 
@@ -101,9 +101,9 @@ pub struct Part {
     pub lower: u64,
     /// First instant after the part.
     pub upper: u64,
-    /// First byte, counted from the start of the buffer.
+    /// Offset of the first byte, counted from the start of the buffer.
     pub begin: u64,
-    /// First byte after the part.
+    /// Offset of the first byte after the part.
     pub end: u64,
 }
 
@@ -206,9 +206,9 @@ impl Lifetimes {
 
     /// Sets the hint of a buffer: an address for the buffer in the first placement of a search.
     ///
-    /// The first placement is that of the hints if every buffer has one and no two buffers overlap
-    /// there. Otherwise, the buffers get the lowest free addresses in the order of their hints.
-    /// Planners that do not search ignore hints.
+    /// If every buffer has a hint and the hints make no two buffers overlap, the first placement
+    /// consists of the hints. In all other cases, the buffers get the lowest free addresses in the
+    /// order of their hints. Planners that do not search ignore hints.
     ///
     /// # Panics
     ///

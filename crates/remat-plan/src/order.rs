@@ -10,8 +10,8 @@
 //! A program gives its commands one at a time. A runtime can hold back commands that have arrived,
 //! and run later commands first. A runtime cannot run commands that have not arrived. A *wait* is
 //! an op that the host waits for, for example to read a value. The program issues its later
-//! commands only after the wait has run. So a running program can follow an order iff each wait
-//! runs before all commands that follow the wait in the program.
+//! commands only after the wait has run. Therefore, a running program can follow an order iff each
+//! wait runs before all commands that follow the wait in the program.
 //!
 //! Once an op has run, all commands that precede it in the program have arrived. Commands that have
 //! arrived but not run are *held back*. [`Order::held`] is the largest number of commands held back
@@ -150,13 +150,12 @@ impl<'a> Order<'a> {
     /// step is alive from the start, and a buffer that stays is alive to the end. An update in
     /// place begins no new life: the buffer keeps its address.
     ///
-    /// The buffers of the step come first, by their numbers. Then come the workspaces, one for each
-    /// op that needs a workspace, in the order of the program. A workspace is alive for one
-    /// instant.
+    /// The buffers of the step come first, by their numbers. The workspaces follow, one for each op
+    /// that needs a workspace, in the order of the program. A workspace is alive for one instant.
     ///
     /// # Errors
     ///
-    /// Never for a valid step.
+    /// [`PlanError`] never occurs for a valid step.
     pub fn lifetimes(&self) -> Result<Lifetimes, PlanError> {
         let mut at = vec![0_u64; self.ops.len()];
         for (position, &op) in self.ops.iter().enumerate() {

@@ -44,9 +44,9 @@ impl Placement {
         let parts = lifetimes.parts();
         let begin = |part: usize| offsets[parts[part].buffer] + parts[part].begin;
         let end = |part: usize| offsets[parts[part].buffer] + parts[part].end;
-        // Address -> part that takes memory at the current instant. No two of these parts overlap.
-        // So a new part overlaps an old part iff it overlaps the highest old part that begins below
-        // the end of the new part.
+        // Address -> part that takes memory at the current instant. No two parts in the map
+        // overlap. Because parts in the map do not overlap, a new part overlaps one of them iff it
+        // overlaps the highest of them that begins below its end.
         let mut held = BTreeMap::<u64, usize>::new();
         for change in part_changes(&parts) {
             match change {

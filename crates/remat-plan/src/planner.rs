@@ -14,15 +14,15 @@ pub trait Planner {
     /// # Errors
     ///
     /// [`PlanError`] if there are more buffers than the planner can place in reasonable time, or if
-    /// the planner does not support buffers with such colours or gaps.
+    /// it does not support their colours or gaps.
     fn plan(&self, lifetimes: &Lifetimes, limits: &Limits) -> Result<Planned, PlanError>;
 }
 
 /// Time limit of a planner.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Time at which a planner must stop. At this time, a planner that searches returns its best
-    /// placement so far, and a planner that takes time n^2 or more for n buffers fails. All other
+    /// Time at which a planner must stop. At the time limit, a planner that searches returns its
+    /// best placement so far. A planner that takes time n^2 or more for n buffers fails. All other
     /// planners ignore the limit.
     pub until: Option<Instant>,
 }

@@ -61,7 +61,7 @@ fn nnvm(option: &str) -> Option<Box<dyn Planner>> {
     }
 }
 
-/// Exact planner. The option is its limit on nodes.
+/// Exact planner. The option is the limit of the planner on nodes.
 fn exact(option: &str) -> Option<Exact> {
     match option {
         "" => Some(Exact::default()),
@@ -76,8 +76,8 @@ fn two_level(option: &str) -> Option<Box<dyn Planner>> {
     }
 }
 
-/// All planners in a fixed order, some of them with several options. [`UnknownPlanner`] lists the
-/// same planners.
+/// All planners in a fixed order, some of them with several options. [`UnknownPlanner`] lists these
+/// planners by name.
 #[must_use]
 pub fn all() -> Vec<Box<dyn Planner>> {
     let options = |family: &'static Family| family.listed.iter().map(move |it| (family, it));

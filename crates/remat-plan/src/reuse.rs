@@ -64,7 +64,7 @@ fn rounded(lifetimes: &Lifetimes) -> Result<Vec<u64>, PlanError> {
     rounded_to(1, lifetimes)
 }
 
-/// Sizes rounded up to a multiple of `round` (0 counts as 1), and then as by [`rounded`].
+/// Sizes rounded up to a multiple of `round` (0 counts as 1), and then as [`rounded`] rounds them.
 fn rounded_to(round: u64, lifetimes: &Lifetimes) -> Result<Vec<u64>, PlanError> {
     let buffers = lifetimes.buffers();
     let mut aligns = buffers.iter().map(|buffer| buffer.align);
@@ -104,8 +104,8 @@ fn lives(lifetimes: &Lifetimes) -> Vec<Life> {
     lives
 }
 
-/// Whether two lives have an instant in common. For each time of the life with fewer times, a
-/// binary search finds the next time of the other life.
+/// Whether two lives have an instant in common. For each interval of the life with fewer intervals,
+/// a binary search finds the next interval of the other life.
 fn meet<T: Ord + Copy>(a: &[(T, T)], b: &[(T, T)]) -> bool {
     let (short, mut long) = if a.len() <= b.len() { (a, b) } else { (b, a) };
     short.iter().any(|&(lower, upper)| {

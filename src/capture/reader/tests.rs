@@ -14,9 +14,9 @@ fn op(name: &str, attributes: &str) -> RecordedOp {
     RecordedOp { attributes: Some(attributes.into()), workspace: 7, ..RecordedOp::new(name, 2.0) }
 }
 
-/// A parameter and a statistic, then two steps. Each step has an upload, a forward op, a view, a
-/// read by the host, an update of the parameter in place, and a new value of the statistic. The
-/// steps differ only in a learning rate and a cost.
+/// A parameter and a statistic, then two steps. Each step has an upload, a forward op, a view and a
+/// read by the host. Each step then updates the parameter in place, and makes a new value of the
+/// statistic. The steps differ only in a learning rate and a cost.
 fn training() -> RecordedProgram {
     let mut program = RecordedProgram::default();
     let mut w = program.put(RecordedValue::constant(100)).unwrap();
@@ -137,8 +137,8 @@ fn several_updates_at_once_are_one_op() {
     let mut program = RecordedProgram::default();
     let weights = [40, 50].map(|size| program.put(RecordedValue::constant(size)).unwrap());
     let gradients = [40, 50].map(|size| program.put(RecordedValue::new(size, 1.0)).unwrap());
-    // A view shares the bytes of the second parameter, so the update of this parameter makes a new
-    // buffer.
+    // A view shares the bytes of the second parameter, so the update of the second parameter makes
+    // a new buffer.
     let looks = Outputs::view(0, bytes(50));
     program.apply(RecordedOp::new("look", 0.0), &[weights[1]], looks).unwrap();
     let begin = program.commands().len();
@@ -173,8 +173,8 @@ fn a_step_becomes_a_program_that_is_the_same_step() {
         let written = RecordedProgram::of_order(&order).unwrap();
         let again = written.capture_whole(1).unwrap().capture;
         assert_eq!((again.cost(), again.program().load()), (capture.cost(), order.load()));
-        // The layouts of the written program differ from those of the recorded program. Therefore
-        // the attributes, which contain layouts, differ, too.
+        // Leave out attributes: they contain layouts, and the written program has other layouts
+        // than the recorded program.
         let what = |capture: &Capture| -> Vec<_> {
             let ops = capture.ops().iter();
             ops.map(|op| {
@@ -188,8 +188,8 @@ fn a_step_becomes_a_program_that_is_the_same_step() {
             let bytes = capture.buffers().iter().map(|buffer| buffer.bytes);
             bytes.enumerate().map(|(buffer, bytes)| (bytes, capture.class(buffer))).collect()
         };
-        // Buffers are sorted before the comparison, because buffers that no op names are numbered
-        // by size.
+        // Sort buffers before the comparison, because buffers that no op names are numbered by
+        // size.
         let sorted = |capture: &Capture| {
             let mut classes = classes(capture);
             classes.sort_unstable();

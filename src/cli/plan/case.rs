@@ -139,7 +139,7 @@ fn named(order: &Order<'_>, ids: Option<&[String]>, lifetimes: Lifetimes) -> Ins
     let workspaces = ops.map(|(number, _)| format!("workspace of op {number}"));
     let all = ids.iter().cloned().chain(workspaces).collect();
     // Two buffers may get the same name: a buffer of two tensors is named `x+y`, and another tensor
-    // may have this name. In this case, all buffers get numbers.
+    // may have this name. If two names are equal, all buffers get numbers.
     Instance::named(all, lifetimes.clone()).unwrap_or_else(|_| Instance::numbered(lifetimes))
 }
 

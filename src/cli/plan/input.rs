@@ -141,7 +141,7 @@ enum Kind {
 const LONGEST: u64 = 16 << 20;
 
 /// Reads blank lines at the start of a file, and the first line that is not blank. Returns all
-/// these bytes.
+/// bytes read.
 fn start(text: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let mut start = Vec::new();
     let mut line = 0;

@@ -41,7 +41,8 @@ impl<D: Device> Books<D> {
         for (output, &tensor) in made.iter().enumerate() {
             let ordinal = self.engine.graph().future().foreseen_outputs().get(output).copied();
             if let Some(ordinal) = ordinal {
-                // A tensor that could not be made has no storage.
+                // Binding fails for a tensor that could not be made, because the tensor has no
+                // storage.
                 _ = self.bind(tensor, ordinal);
             }
         }

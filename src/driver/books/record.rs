@@ -1,4 +1,4 @@
-//! Writes executed commands to a recorder, and to the turn that is written down for a learner.
+//! Writes executed commands to a recorder, and to the turn that is copied for a learner.
 
 use super::{Books, Given};
 use crate::command::{
@@ -12,13 +12,14 @@ use crate::op::{Look, Operation, Outputs};
 use std::sync::Arc;
 
 impl<D: Device> Books<D> {
-    /// Whether executed commands are written down, by a recorder or for a learner.
+    /// Whether executed commands are copied, for a recorder or for a learner.
     #[inline(always)]
     pub const fn is_written(&self) -> bool {
         self.recording.is_some() || self.writing.is_some()
     }
 
-    /// The recorded form of an op before it runs; `None` if nothing is written down.
+    /// The recorded form of an op before its run; `None` if no command is recorded or copied for a
+    /// learner.
     #[inline]
     pub fn speaks_of(&self, op: &D::Op) -> Option<RecordedOp> {
         self.is_written().then(|| RecordedOp::before(op))
@@ -33,7 +34,8 @@ impl<D: Device> Books<D> {
         }
     }
 
-    /// Records a replacement that was not made: the new number is a view of the old value.
+    /// Records a replacement that was not made, as a view that gives the new number to the old
+    /// value.
     #[inline]
     pub fn record_no_replacement(&mut self, target: TensorId, consumed: bool, made: TensorId) {
         if self.is_written() {
@@ -64,7 +66,7 @@ impl<D: Device> Books<D> {
     }
 
     /// Records a skipped update. The outputs that replace targets become views of the old values.
-    /// The fresh outputs, which are lost, are recorded as outputs of an op without inputs.
+    /// The fresh outputs are lost, and are recorded as outputs of an op without inputs.
     pub fn record_skipped(&mut self, mut call: Apply<RecordedOp>) {
         let targets = call.outputs.targets().min(call.inputs.len());
         if targets == 0 {
@@ -93,8 +95,8 @@ impl<D: Device> Books<D> {
         self.record_command(Command::Apply(Apply::new(op, old, Outputs::Views(looks), made)));
     }
 
-    /// Records a command that was executed. The closure runs only if commands are written down,
-    /// since it takes time to make and drop a recorded command.
+    /// Records a command that was executed. The closure that makes the recorded command runs only
+    /// if commands are recorded or copied for a learner, because it takes time.
     #[inline]
     pub fn record(&mut self, command: impl FnOnce() -> RecordedCommand) {
         if self.is_written() {

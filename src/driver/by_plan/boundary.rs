@@ -1,8 +1,7 @@
 //! Live tensors between two turns.
 //!
-//! Each live tensor has a slot in a table. Only changed slots are updated. Therefore a mark takes
-//! time in proportion to the number of tensors that changed since the last mark, not to the number
-//! of held tensors.
+//! Each live tensor has a slot in a table. At a step mark, only the changed slots are updated, so a
+//! mark takes the same time however many unchanged tensors are held.
 
 use crate::command::TensorId;
 use crate::graph::{Graph, StorageKey, TensorInfo};
@@ -11,28 +10,29 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 
-/// Fingerprint of all live tensors: their number, and one hash. The hash covers the slots, the
-/// layouts, and which tensors share a storage. Two boundaries are equal if their numbers of tensors
-/// and their hashes are equal.
+/// Fingerprint of all live tensors between two turns: their number, and one hash of slots, layouts,
+/// and sharing of storages. Two boundaries are equal if their numbers of tensors and their hashes
+/// are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Boundary {
     pub tensors: usize,
     hash: Sum,
 }
 
-/// A slot for each live tensor.
+/// Table with a slot for each live tensor.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     all: Vec<Option<Look>>,
     of: FxHashMap<TensorId, u32>,
     free: BTreeSet<u32>,
-    /// For each live storage, its size in bytes and the sum of its tensors' hashes.
+    /// Size in bytes of each live storage, and the sum of its tensors' hashes.
     storages: FxHashMap<StorageKey, (u64, Sum)>,
     /// Pairs of a storage and the slot of a tensor that uses the storage.
     looks: BTreeSet<(StorageKey, u32)>,
     /// Sum of the hashes of all storages.
     hash: Sum,
-    /// Number of slots that were filled, emptied, or checked for a change.
+    /// Number of slots that were filled, emptied, or checked for a change, so that tests can
+    /// measure the work.
     #[cfg(test)]
     pub changed: u64,
 }
@@ -82,7 +82,7 @@ impl Slots {
         self.free.first().copied().unwrap_or(self.all.len() as u32)
     }
 
-    /// The current boundary.
+    /// The fingerprint of the tensors that are live now.
     pub fn boundary(&self) -> Boundary {
         Boundary { tensors: self.of.len(), hash: self.hash }
     }
@@ -184,7 +184,8 @@ impl Sum {
         *self = Self(self.0.wrapping_sub(other.0), self.1.wrapping_sub(other.1));
     }
 
-    /// Mixes in a number. Afterwards parts of the sum can no longer be subtracted.
+    /// Mixes a number into the hash. From a mixed hash, parts of the sum can no longer be
+    /// subtracted.
     const fn mixed(self, number: u64) -> Self {
         Self(mix(mix(self.0, self.1), number), mix(mix(self.1, !number), self.0))
     }

@@ -11,8 +11,8 @@ use crate::store::{Action, Operand, Spot};
 use remat_memory::Held;
 
 impl<D: Device> Planning<D> {
-    /// Enters plans with a turn of this kind. Returns false if the kind has no plan for the current
-    /// live tensors, or if the plan's block does not fit in memory.
+    /// Begins to run turns by plan, with a turn of kind `kind`. Returns false if the kind has no
+    /// plan for the current live tensors, or if the plan's block does not fit in memory.
     pub(super) fn enter(
         &mut self,
         engine: &mut Engine<D>,
@@ -29,8 +29,8 @@ impl<D: Device> Planning<D> {
         self.balance.moved(engine.moved_bytes() - moved);
         let start = match lent {
             Ok(Some(start)) => start,
-            // Blocks that could not be moved stay in place. No failure is reported, since no
-            // command asked for these moves.
+            // Blocks that could not be moved stay in place. A failed move is not reported, because
+            // no command asked for it.
             Ok(None) | Err(_) => {
                 self.refuse(kind);
                 return false;
@@ -39,7 +39,7 @@ impl<D: Device> Planning<D> {
         self.entries += 1;
         let (taken, entry) = (Vec::new(), self.entries);
         let mut replay = Replay { start, bytes, boundary, entry, kind, taken, marks: 0, turns: 0 };
-        // Choose the plan only now, because allocating the plan's block may have moved other
+        // Choose the plan after allocating its block, because the allocation may have moved other
         // blocks.
         let there = There { slots: &self.numbers.slots, engine };
         let entered = replay.choose(&mut self.kinds, kind, there);
@@ -80,7 +80,7 @@ pub(super) struct There<'a, D: Device> {
 }
 
 impl<D: Device> There<'_, D> {
-    /// The blocks of the storages whose tensors have these slots.
+    /// The blocks of the storages whose tensors have the given slots.
     fn held(&self, slots: &[u32]) -> Option<Vec<Held>> {
         let held = |&slot| self.engine.graph().held(self.slots.storage(slot)?);
         slots.iter().map(held).collect()
@@ -89,7 +89,7 @@ impl<D: Device> There<'_, D> {
 
 impl Laid {
     /// Computes the places of all operands. The plan's block starts at `replay.start`; `before` has
-    /// the addresses of the older storages.
+    /// the addresses of storages made before the turn.
     fn new<D: Device>(
         plan: &StepPlan,
         replay: &Replay<D>,

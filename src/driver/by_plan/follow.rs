@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 /// Result of a command that was done by plan: the place of the value that the host reads, if any.
-/// An error comes with the number of the command's actions that were done.
+/// An error has, as its first field, the number of the command's actions that were done.
 pub(in crate::driver) type Followed = Result<Option<Place>, (usize, Error)>;
 
 /// The driver's next task for a command.
@@ -22,8 +22,8 @@ pub(in crate::driver) enum Next<D: Device> {
     Done(Followed),
     /// Execute the command.
     Execute,
-    /// Redo the turn whose plan was left. Then execute the command, or call [`Planning::follow`]
-    /// for the command again if `again` is set.
+    /// The plan was left: redo its turn first. After that, execute the command, or if `again` is
+    /// set, call [`Planning::follow`] for the command again.
     Left { left: Left<D>, again: bool },
 }
 
@@ -36,7 +36,8 @@ impl<D: Device> Planning<D> {
         command: &Command<D::Op, D::Host>,
     ) -> Next<D> {
         let left = if self.replay.is_some() && !beside.books.engine.owes_no_word() {
-            // The engine may have to report an earlier failure with this command.
+            // Leave the plan, because the engine may have to report an earlier failure with the
+            // current command.
             self.leave(beside, None)
         } else if !self.is_by_plan(beside, command) {
             None
@@ -45,7 +46,7 @@ impl<D: Device> Planning<D> {
                 Ok(Some(place)) => return Next::Done(Ok(place)),
                 Err(Failed::Itself(done, failure)) => return Next::Done(Err((done, failure))),
                 Ok(None) => match self.leave(beside, None) {
-                    // The command may be the first of another turn.
+                    // Try again, because the command may be the first command of another turn.
                     Some(left) => return Next::Left { left, again: true },
                     // The first command of the turn does not match its plan. Trying again would
                     // never end.
@@ -66,8 +67,7 @@ impl<D: Device> Planning<D> {
         }
     }
 
-    /// Whether this command runs by plan. If the command begins a turn, enters the plan of that
-    /// turn.
+    /// Whether a command runs by plan. If the command begins a turn, enters the plan of that turn.
     #[inline]
     fn is_by_plan(
         &mut self,
@@ -89,7 +89,7 @@ impl<D: Device> Planning<D> {
         }
     }
 
-    /// Chooses the plan of the turn that this command begins, after a turn by plan. If no plan
+    /// Chooses the plan of the turn that a command begins, after a turn by plan. If no plan
     /// matches, leaves plans and returns false.
     fn goes_on_by_plan(
         &mut self,
@@ -150,7 +150,8 @@ impl<D: Device> Planning<D> {
                 replay.marks += 1;
             }
             Command::Label { tensor, label } => {
-                // Tensors made in the turn keep the labels of the last turn without a plan.
+                // Tensors made before the turn get the label now; tensors made in the turn keep
+                // their label from the last turn without a plan.
                 if let Some(key) = books.tensors.get(*tensor) {
                     _ = books.engine.label(key, label);
                 }
@@ -168,7 +169,7 @@ impl<D: Device> Planning<D> {
             books.engine.ask_device("a step", |device| device.copy(from, to, bytes))
         });
         if returned.is_err() {
-            // All values are still at the addresses that the plan gave them.
+            // Leaving is possible, because all values are still at their planned addresses.
             return self.leave(beside, None);
         }
         if let Some(start) = returning {
@@ -192,9 +193,9 @@ impl<D: Device> Planning<D> {
         None
     }
 
-    /// Chooses the plan of a turn that begins with this command. Tries the predicted kind first,
-    /// then other kinds. Returns false if no planned kind is predicted, or if no plan matches both
-    /// the command and the live tensors.
+    /// Chooses the plan of a turn that begins with `command`. Tries the predicted kind first, then
+    /// other kinds. Returns false if no planned kind is predicted, or if no plan matches both the
+    /// command and the live tensors.
     fn choose(&mut self, command: &Command<D::Op, D::Host>, engine: &Engine<D>) -> bool {
         let Self { replay: Some(replay), kinds, numbers, .. } = self else { return false };
         let Some(expected) = kinds.next_planned() else { return false };
@@ -237,7 +238,8 @@ impl<D: Device> Planning<D> {
         };
         let calls = || command.calls().iter().filter(|call| call.outputs.written().is_some());
         // Check all calls before the first call runs. If a check fails, all calls run without the
-        // plan, and an update in place must not run twice.
+        // plan. A call that had already run by plan would run twice, which an update in place must
+        // not.
         let own = plan.own(&actions);
         let mut ops = calls();
         for action in own.clone() {
@@ -269,8 +271,8 @@ impl<D: Device> Planning<D> {
                     .ask_device("copying the old value of an update", |device| {
                         device.duplicate(places[0], places[1])
                     }),
-                // Other combinations do not occur: each action of a plan was checked against its
-                // command.
+                // No other combination occurs, because each action of a plan was checked against
+                // its command.
                 _ => Ok(()),
             };
             done.map_err(|error| Failed::Itself(action - actions.start, error))?;
@@ -337,8 +339,8 @@ impl StepPlan {
         self.begin_of(command)..self.ends[command]
     }
 
-    /// The last part of a command's actions, which execute the command itself. The earlier actions
-    /// make room in memory.
+    /// The last part of a command's actions, which execute the command itself. The command's
+    /// earlier actions free memory for it.
     #[inline]
     fn own(&self, actions: &Range<usize>) -> Range<usize> {
         let for_room = match self.is_plentiful {
@@ -351,13 +353,13 @@ impl StepPlan {
         actions.start + for_room..actions.end
     }
 
-    /// The actions that make room in memory before a command.
+    /// The evictions, moves and reruns that the plan does before a command.
     pub(super) fn for_room(&self, command: usize) -> impl Iterator<Item = &Action> {
         self.actions[self.actions_of(command)].iter().take_while(|action| action.is_for_room())
     }
 
-    /// Keeps hashes (*prints*) of an action's outputs. Does so only if recomputed values are
-    /// verified and the outputs will be evicted or made again.
+    /// Keeps hashes (*prints*) of an action's outputs. Keeps no hashes unless recomputed values are
+    /// verified and the plan evicts or remakes the outputs.
     #[cold]
     fn keep_bits<D: Device>(&self, laid: &Laid, action: usize, engine: &mut Engine<D>) {
         if let Some(&first) = self.verified.get(&action) {

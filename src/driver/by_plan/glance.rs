@@ -33,7 +33,7 @@ pub(super) enum Seen {
     Again,
     /// The hash is new, and the next turn is hashed too.
     New,
-    /// The hash is new, and no more turns are hashed for now.
+    /// The hash is new, and the next turns are not hashed.
     Enough,
 }
 
@@ -114,7 +114,7 @@ mod tests {
         }
         glance.begin();
         assert_eq!(turn(&mut glance, &[Unary::Relu, Unary::Neg, Unary::Relu], 9), Some(Seen::New));
-        // Newer hashes displace the hash of the first turn.
+        // Enough newer hashes push out the hash of the first turn.
         for length in 6..10 {
             glance.begin();
             turn(&mut glance, &long[..length], 10);

@@ -8,8 +8,8 @@ use crate::engine::Stats;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Time of the current turn, from its first command to its mark. The time between turns is left
-/// out: the caller spends it, and plans do not change it.
+/// Time of the current turn, from its first command to its step mark. The time between turns is
+/// left out: the caller spends it, and plans do not change it.
 #[derive(Debug, Default)]
 pub(super) struct Stopwatch {
     began: Option<Instant>,
@@ -21,8 +21,8 @@ pub(super) struct Stopwatch {
 pub(super) struct Unplanned {
     /// Times of the latest turns.
     took: VecDeque<Duration>,
-    /// Number of evictions in the last turn before a turn was taped. Later turns do not count,
-    /// because memory is compacted for the tape.
+    /// Number of evictions in the last turn before the captured turn. The captured turn and later
+    /// turns do not count, because memory is compacted for the capture.
     evictions: u64,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Help {
     pub left: u64,
     /// Number of evictions that turns by plan did not need.
     spared_evictions: u64,
-    /// Time spent waiting for plans and leaving them.
+    /// Time spent waiting for planners and leaving plans.
     planning: Duration,
     /// Time of turns by plan, and the estimated time of the same turns without a plan.
     planned: Duration,
@@ -46,12 +46,12 @@ impl Stopwatch {
         *self = Self { began: Some(Instant::now()), took: None };
     }
 
-    /// Stops the clock, at the mark.
+    /// Stops the clock, at the step mark.
     pub fn mark(&mut self) {
         self.took = self.began.take().map(|began| began.elapsed());
     }
 
-    /// Adds the time since `start` to the time of a turn whose mark has already come.
+    /// Adds the time since `start` to the time of the current turn, whose mark has already come.
     pub fn also_since(&mut self, start: Instant) {
         self.took = self.took.map(|took| took + start.elapsed());
     }
@@ -82,15 +82,15 @@ impl Unplanned {
     }
 
     /// The shortest of the remembered times. Usually only three turns run before the first turn by
-    /// plan. A mean would depend too much on a single slow turn that waited or touched new memory.
+    /// plan. A mean would depend too much on one slow turn, which waited or touched new memory.
     fn typical(&self) -> Option<Duration> {
         self.took.iter().min().copied()
     }
 }
 
 impl Help {
-    /// Adds a turn that ran by plan. `unplanned` has the times and evictions of the same kind
-    /// without a plan.
+    /// Adds a turn that ran by plan. `unplanned` has the times and evictions of turns of the same
+    /// kind without a plan.
     pub fn ran(&mut self, took: Option<Duration>, evictions: u64, unplanned: &Unplanned) {
         self.spared_evictions += unplanned.evictions.saturating_sub(evictions);
         if let (Some(took), Some(typical)) = (took, unplanned.typical()) {
@@ -126,7 +126,8 @@ impl<D: Device> Planning<D> {
 }
 
 impl<D: Device> Replay<D> {
-    /// Bytes of the plan's block; 0 if the current turn has already put values into the block.
+    /// Bytes of the plan's block while it holds no values; 0 once the current turn has put values
+    /// into the block.
     fn idle_bytes(&self) -> u64 {
         use Command::{Apply, Put, Replace, UpdateAll};
         let uses =

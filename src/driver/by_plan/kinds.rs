@@ -14,13 +14,12 @@ use std::sync::Arc;
 pub(super) struct Kind {
     pub commands: Vec<Arc<TurnCommand>>,
     pub plan: Option<StepPlan>,
-    /// A plan that is being made on another thread. The plan is taken at the end of the turn that
-    /// runs meanwhile.
+    /// A plan that is being made on another thread. The driver takes the plan at the end of the
+    /// turn that runs while the plan is made.
     pub preparing: Option<Preparing>,
-    /// Number of turns of this kind.
+    /// Number of turns of the kind so far.
     times: u32,
-    /// The rest after planning failed, in turns of this kind: during the rest, the kind is not
-    /// planned.
+    /// Rest after planning failed: a number of turns of the kind in which the kind is not planned.
     rest: Rest<4, { 1 << 12 }>,
     /// Number of consecutive turns whose plan could not be entered.
     misses: u32,
@@ -41,9 +40,10 @@ pub(super) struct Kinds {
     all: Vec<Kind>,
     /// Kinds of the latest turns, the newest last. `None`: a turn of no known kind.
     past: VecDeque<Option<usize>>,
-    /// Interned commands, each stored once. May include commands of forgotten kinds.
+    /// Commands of all kinds, each distinct command stored once. The set may include commands of
+    /// forgotten kinds.
     commands: FxHashSet<Arc<TurnCommand>>,
-    /// Number of interned commands in use at the last purge.
+    /// Number of commands in use when unused commands were last removed from `commands`.
     needed: usize,
 }
 
@@ -54,8 +54,8 @@ const MOST_KINDS: usize = 8;
 /// Limit on commands of all kinds together.
 const MOST_COMMANDS: usize = 1 << 18;
 
-/// `PAST` is the number of remembered turns. `CONTEXT` is the limit on the stretch of turns that is
-/// compared to predict the next turn.
+/// Number of remembered turns. `CONTEXT` limits how many of the latest turns are compared with
+/// earlier turns to predict the next turn.
 const PAST: usize = 256;
 const CONTEXT: usize = 16;
 
@@ -72,8 +72,8 @@ impl Kind {
         self.rest.begin();
     }
 
-    /// Notes whether the plan could be entered. After too many consecutive misses the plan is given
-    /// up: the live tensors between turns have probably changed for good.
+    /// Notes whether the plan could be entered. Drops the plan after too many consecutive misses,
+    /// because the live tensors between turns have probably changed for good.
     pub fn entered(&mut self, enters: bool) {
         self.misses = if enters { 0 } else { self.misses + 1 };
         if self.misses > MOST_MISSES {
@@ -116,7 +116,7 @@ impl Kinds {
         &mut self.all[kind]
     }
 
-    /// Notes the end of a turn of this kind.
+    /// Notes the end of a turn of kind `kind`.
     pub fn came(&mut self, kind: usize) {
         let of = &mut self.all[kind];
         of.times = of.times.saturating_add(1);
@@ -184,10 +184,10 @@ impl Kinds {
 
     /// The most likely kind of the next turn; `None` if no known kind is likely.
     ///
-    /// Finds the earlier turn whose predecessors match the latest turns over the longest stretch.
-    /// On a tie, the latest of these turns is used. The prediction is the kind of the turn found.
-    /// If no turn is found, the prediction is the latest known kind. Example: after turns of the
-    /// kinds `A B C A B`, the prediction is `C`.
+    /// Finds the earlier turn whose preceding turns match the latest turns over the longest
+    /// stretch; on a tie, the latest of them. The prediction is the kind of the found turn. If no
+    /// turn is found, the prediction is the latest known kind. Example: after turns of the kinds `A
+    /// B C A B`, the prediction is `C`.
     pub fn next(&self) -> Option<usize> {
         let past = &self.past;
         let mut most = 0;

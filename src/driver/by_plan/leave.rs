@@ -12,16 +12,16 @@ use std::time::Instant;
 /// The reason why a command was not done by plan.
 #[derive(Debug)]
 pub(super) enum Failed {
-    /// An action that makes room in memory for the command failed. The field is the number of the
-    /// command's actions that were done before.
+    /// An eviction, move or rerun that frees memory for the command failed. The field is the number
+    /// of the command's actions that were done before the failure.
     ForRoom(usize),
-    /// The command itself failed. The field is the number of the command's actions that were done
-    /// before. [`Left::taken`] includes the command.
+    /// The command itself failed. The first field is the number of the command's actions that were
+    /// done before the failure. [`Left::taken`] includes the command.
     Itself(usize, Error),
 }
 
-/// A turn whose plan was left. Its commands are executed again to update the engine's tables,
-/// without the device. Each block keeps the address that it had in the plan.
+/// A turn whose plan was left. The turn's commands are executed again to update the engine's
+/// tables, without the device. Each block keeps the address that it had in the plan.
 pub(in crate::driver) struct Left<D: Device> {
     kind: usize,
     /// Commands of the turn that were done.
@@ -35,8 +35,8 @@ pub(in crate::driver) struct Left<D: Device> {
 }
 
 impl<D: Device> Planning<D> {
-    /// Leaves the plan. No plan is entered again before a turn begins. The caller must [redo](Left)
-    /// the returned turn.
+    /// Leaves the plan. The driver enters no plan again before the next turn begins. The caller
+    /// must [redo](Left) the returned turn.
     #[must_use]
     pub(in crate::driver) fn leave_plan(&mut self, beside: &mut Beside<'_, D>) -> Option<Left<D>> {
         if self.replay.is_some() {
@@ -80,8 +80,8 @@ impl<D: Device> Planning<D> {
         let script = Script {
             places: plan.taken.iter().copied().collect(),
             offsets: offsets.collect(),
-            // For a plan without evictions, the table of owners stays empty, because no owner is
-            // looked up.
+            // A plan without evictions looks up no owner of a block, so its table of owners stays
+            // empty.
             owners: if plan.is_plentiful { vec![] } else { vec![None; plan.offsets.len()] },
             unheld_stays: plan.unheld_stays.iter().copied().collect(),
             done,
@@ -92,7 +92,7 @@ impl<D: Device> Planning<D> {
         Some(Left { kind: replay.kind, taken: replay.taken, script, marks: replay.marks, for_room })
     }
 
-    /// Notes the actions that made room in memory before a command of the left turn.
+    /// Notes the actions that freed memory before a command of the turn whose plan was left.
     pub(in crate::driver) fn redo_for_room(
         &self,
         left: &Left<D>,
@@ -104,7 +104,8 @@ impl<D: Device> Planning<D> {
         }
     }
 
-    /// Ends the redoing, after all commands have been executed again. Redoing began at `start`.
+    /// Ends the second execution of a turn whose plan was left, after all the turn's commands. The
+    /// second execution began at `start`.
     pub(in crate::driver) fn is_redone(
         &mut self,
         left: &Left<D>,

@@ -18,10 +18,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
-/// A whole turn with its tape.
+/// A captured turn, complete, with its tape.
 pub(super) struct Taken {
     pub tape: Tape,
-    /// Lengths of the tape's two records after each command. [`Tape`] describes both records.
+    /// Lengths of the tape's two records after each command; see [`Tape`].
     pub ends: Vec<Ends>,
     pub before: Boundary,
     /// Engine totals before the turn.
@@ -37,7 +37,7 @@ pub(super) struct Taken {
 /// A storage made before the turn, and the slot of a tensor that used the storage.
 pub(super) type Root = (StorageKey, u32);
 
-/// A plan that is being made. Dropping this value abandons the plan.
+/// A plan that planners are making on another thread. Dropping a `Preparing` abandons the plan.
 #[derive(Debug)]
 pub(super) struct Preparing(thread::JoinHandle<Option<StepPlan>>);
 
@@ -77,7 +77,7 @@ impl<D: Device> Planning<D> {
     ) -> Option<Preparing> {
         let Taken { tape, ends, before, began, plentiful: roots, short: short_roots, turned } =
             taken;
-        // The live tensors after the turn must equal those before it.
+        // The live tensors after the turn must equal the live tensors before it.
         self.boundary_of(beside.books).filter(|after| *after == before)?;
         let slots = &self.numbers.slots;
         let drawn = |record: &Record, roots: &[Option<Root>]| {
@@ -113,8 +113,8 @@ impl<D: Device> Planning<D> {
 }
 
 impl Draft {
-    /// Plans the turn without evictions, if the planners find an address for each block. Otherwise
-    /// plans the turn with the evictions that it had.
+    /// Plans the turn without evictions, if the planners find an address for each block. If the
+    /// planners find none, plans the turn with the evictions that the captured turn had.
     fn plan(self, plentiful: Drawn, short: Drawn) -> Option<StepPlan> {
         let ends = self.ends.iter().map(|ends| ends.plentiful).collect();
         let planned = self.plan_of(plentiful, ends, true);
@@ -173,7 +173,8 @@ type Drawn = (Record, Option<Outside>);
 
 /// The effect of a turn on storages that were made before the turn.
 struct Outside {
-    /// A slot for each storage made before the turn, in the order of the record.
+    /// Slot of a tensor that uses the storage, for each storage made before the turn, in the order
+    /// of the record.
     before: Vec<u32>,
     /// Blocks that stay allocated at the end of the turn, each with the number of the older storage
     /// that the block replaces.
@@ -181,8 +182,8 @@ struct Outside {
 }
 
 impl Outside {
-    /// Returns `None` if the record is spoiled, or if the storages after the turn do not match the
-    /// storages before the turn.
+    /// Returns `None` if the record is marked as impossible to plan, or if the storages after the
+    /// turn do not match the storages before the turn.
     fn new(
         record: &Record,
         roots: &[Option<Root>],
@@ -299,16 +300,16 @@ fn verified(actions: &[Action]) -> FxHashMap<usize, u32> {
 /// The address of each block, and the total number of bytes.
 type Addresses = (Vec<Option<u64>>, u64);
 
-/// Limit on blocks for planners that take quadratic time. With more blocks, such planners would
-/// delay the step.
+/// Limit on the number of blocks for planners that take quadratic time. With more blocks, quadratic
+/// planners would delay the step.
 const MOST_IN_GAPS: usize = 4096;
 
-/// Limit on how often the exact search may place a block. This search runs if the quick planners
-/// find no addresses.
+/// Limit on how often the exact search may place a block. The exact search runs only if the quick
+/// planners find no addresses.
 const SEARCH: Exact = Exact { nodes: 50_000 };
 
-/// Finds an address for each used block. A moved block keeps its address. Returns `None` if the
-/// blocks do not fit in `room` bytes.
+/// Finds an address for each used block. A block and its moved copies get one address, so that no
+/// move is needed. Returns `None` if the blocks do not fit in `room` bytes.
 fn addresses(
     record: &Record,
     granule: u64,

@@ -14,7 +14,7 @@ use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
 
 /// The properties of an op that a plan relies on. Attributes such as a learning rate are left out,
-/// as they may change from turn to turn. Inputs, outputs and workspace may not change.
+/// because they may change from turn to turn. Inputs, outputs and workspace must stay equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Expected {
     /// Hash of the op's name.
@@ -39,13 +39,14 @@ impl Expected {
 /// ```
 ///
 /// Between two turns, each live tensor has a slot. An update or a replacement takes over the slot
-/// of its target. The other tensors that are live after a turn get the lowest free slots, in the
-/// order in which the tensors were made. Therefore a value that a loop carries from turn to turn
-/// has the same slot at each boundary, even if turns of other kinds come in between.
+/// of its target. All other live tensors made in a turn get the lowest free slots, in the order in
+/// which the tensors were made. A value that a loop carries from turn to turn thus keeps its slot,
+/// even if turns of other kinds come in between.
 #[derive(Debug, Default)]
 pub(super) struct Numbering {
     this: Vec<TensorId>,
-    /// Slot that each tensor made in this turn takes over; `NONE` if the tensor takes over no slot.
+    /// Slot (entry in the table of live tensors) that each tensor made in this turn takes over;
+    /// `NONE` if it takes over no slot.
     heirs: Vec<u32>,
     /// Whether `this` is not in ascending order, because several threads send commands.
     is_mixed: bool,
@@ -55,16 +56,17 @@ pub(super) struct Numbering {
 /// Changes to the live tensors made by one turn.
 #[derive(Debug, Default)]
 pub(super) struct Turned {
-    /// Tensors that took over a slot. For each: the tensor's index among the tensors made in the
-    /// turn, and the slot.
+    /// Tensors that took over a slot. Each entry has the tensor's index among the tensors made in
+    /// the turn, and the slot.
     pub heirs: Vec<(u32, u32)>,
-    /// Slots that were emptied or refilled, each with the storage of its previous tensor.
+    /// Slots of live tensors that were emptied or refilled, each with the storage of its previous
+    /// tensor.
     pub left: Vec<(u32, StorageKey)>,
 }
 
 const NONE: u32 = u32::MAX;
 
-/// Bit that marks a slot in a name.
+/// Bit that is set in the name of a tensor from before the turn, which is the tensor's slot.
 const SLOT: u64 = 1 << 62;
 
 /// The name for any number without a tensor, such as the number of a consumed handle that is
@@ -72,7 +74,7 @@ const SLOT: u64 = 1 << 62;
 const NOTHING: TensorId = TensorId(1 << 63);
 
 impl Numbering {
-    /// The name of a tensor.
+    /// The name of a tensor in the turn.
     pub fn relative(&self, tensor: TensorId) -> TensorId {
         match (self.made_as(tensor), self.slots.of(tensor)) {
             (Some(at), _) => TensorId(at as u64),
@@ -101,7 +103,7 @@ impl Numbering {
         }
     }
 
-    /// Appends the outputs of the current command.
+    /// Appends the outputs of the current command to the tensors made in this turn.
     #[inline]
     pub fn make<O, H>(&mut self, command: &Command<O, H>) {
         command.makes(|tensor| {
@@ -110,8 +112,8 @@ impl Numbering {
         });
     }
 
-    /// Appends the outputs of the current command. Outputs of updates and replacements take over
-    /// the slots of their targets.
+    /// Appends the outputs of the current command to the tensors made in this turn. Outputs of
+    /// updates and replacements take over the slots of their targets.
     pub fn make_heirs<O, H>(&mut self, command: &Command<O, H>) {
         let first = self.this.len();
         self.make(command);
@@ -147,15 +149,15 @@ impl Numbering {
         new.retain(|&tensor| {
             let Some(slot) = self.slots.of(tensor) else { return tensors.get(tensor).is_some() };
             turned.left.extend(self.slots.leave(slot).map(|storage| (slot, storage)));
-            // The number now names another tensor.
+            // The number may now name another tensor, so read its tensor again.
             if let Some(info) = info(tensors, tensor) {
                 self.slots.fill(slot, tensor, info, graph);
             }
             false
         });
         self.heirs.resize(self.this.len(), NONE);
-        // Fill inherited slots first. If several tensors inherit a slot, such as a value and its
-        // copy, the first one gets it.
+        // Fill slots that are taken over first. If several tensors would take over a slot, such as
+        // a value and its copy, the first one gets the slot.
         let mut rest = Vec::new();
         for (made, (&tensor, &heir)) in (0..).zip(self.this.iter().zip(&self.heirs)) {
             if self.slots.of(tensor).is_none()
@@ -169,7 +171,8 @@ impl Numbering {
                 }
             }
         }
-        // The remaining numbers of `new` are those of tensors made while turns were not compared.
+        // The remaining numbers in `new` belong to tensors that were made while turns were not
+        // compared.
         let mut of_turn: Vec<TensorId> = rest.iter().map(|(tensor, _)| *tensor).collect();
         of_turn.sort_unstable();
         new.retain(|tensor| of_turn.binary_search(tensor).is_err());

@@ -19,28 +19,28 @@ pub(super) struct Watched {
     at: usize,
     /// Kinds whose commands begin like this turn.
     may_be: Vec<usize>,
-    /// The first kind of `may_be`. If `may_be` is empty, this is the last kind that matched; the
-    /// turn usually differs little from that kind.
+    /// The first kind of `may_be`. If `may_be` is empty, `like` is the last kind that matched,
+    /// because the turn usually differs little from that kind.
     like: Option<usize>,
     /// Commands of the turn, if the turn matches no known kind.
     new: Option<Vec<Arc<TurnCommand>>>,
-    /// Total evictions before the turn.
+    /// Number of evictions before the turn.
     evictions: u64,
     /// Live tensors before the turn, if known.
     began: Option<Boundary>,
-    /// Length of the tape after each command, while a tape runs.
+    /// Length of the tape after each command, while the turn is captured on a tape.
     ends: Vec<Ends>,
     /// Whether no turn has begun since the last turn by plan, because all commands since then were
     /// deletions.
     is_between: bool,
 }
 
-/// Number of consecutive turns of unknown kind after which turns are no longer compared for a
-/// while.
+/// Number of consecutive turns of unknown kind after which a rest begins, in which turns are not
+/// compared.
 const MOST_STRANGE: u32 = 5;
 
 impl<D: Device> Planning<D> {
-    /// Compares a command with the known kinds of turns. Called before the execution of a command
+    /// Compares a command with the known kinds of turns. The method is called before each command
     /// that does not run by plan.
     pub(super) fn watch(&mut self, beside: &mut Beside<'_, D>, command: &Command<D::Op, D::Host>) {
         self.hear(command, beside.books.engine.next_on_tape());
@@ -70,16 +70,17 @@ impl<D: Device> Planning<D> {
     }
 
     /// Notes the mark of a turn without a plan. The time of a turn is not counted if the turn is
-    /// recorded or written down for a learner.
+    /// recorded or copied for a learner.
     pub(in crate::driver) fn turn_is_marked(&mut self, is_written: bool) {
         if is_written { self.stopwatch.void() } else { self.stopwatch.mark() }
     }
 
-    /// Ends a turn without a plan. Gives the turn's tape, if any, to the planners.
+    /// Ends a turn without a plan. If the turn was captured on a tape, gives the tape to the
+    /// planners.
     fn turn_ends(&mut self, beside: &mut Beside<'_, D>) {
         let taping = self.taping.take();
         let tape = beside.books.engine.take_tape();
-        // Slots as they were when the turn began.
+        // Look up storages from before the turn in the slots, before the slots are updated.
         let slots = &self.numbers.slots;
         let roots = tape.as_deref().map(|tape| {
             [&tape.plentiful, &tape.short].map(|record| {
@@ -104,8 +105,8 @@ impl<D: Device> Planning<D> {
             of.changes_boundary = before != after;
         }
         if let Some(took) = took.filter(|_| of.is_known()) {
-            // Evictions in a taped turn or in later turns do not count, because memory was
-            // compacted for the tape.
+            // Evictions in the captured turn or in later turns do not count, because memory was
+            // compacted for the capture.
             let counts = taping.is_none() && of.plan.is_none();
             of.unplanned.add(took, counts.then_some(evictions));
         }
@@ -114,7 +115,7 @@ impl<D: Device> Planning<D> {
             self.glance = Some(Glance::default());
             return self.give_up();
         }
-        // Give a taped turn to the planners, if its kind may be planned.
+        // Give a captured turn to the planners, if its kind may be planned.
         let (Some((before, began)), Some(tape), Some([plentiful, short])) = (taping, tape, roots)
         else {
             return;
@@ -152,8 +153,8 @@ impl<D: Device> Planning<D> {
         enters
     }
 
-    /// Begins a turn that does not run by plan. A tape is started if the predicted kind may be
-    /// planned.
+    /// Begins a turn that does not run by plan. The turn is captured on a tape if the predicted
+    /// kind may be planned.
     pub(super) fn watch_turn(&mut self, beside: &mut Beside<'_, D>) {
         self.turn = Watched::of_any(self.kinds.all().len());
         self.turn.evictions = beside.books.engine.evictions();
@@ -162,28 +163,31 @@ impl<D: Device> Planning<D> {
         let Some(kind) = next.filter(|&kind| self.kinds.get(kind).may_be_planned()) else {
             return;
         };
-        // A kind that changed the live tensors last time will probably do so again.
+        // A kind whose last turn changed the live tensors will probably change them again, so it is
+        // not captured.
         let repeats = !self.kinds.get(kind).changes_boundary;
         match self.boundary_to_plan(beside).filter(|_| repeats) {
             Some(boundary) => {
                 let is_short = self.kinds.get(kind).evicted;
                 beside.books.engine.begin_tape(is_short);
                 self.taping = Some((boundary, beside.books.engine.totals()));
-                // Compaction for the tape does not count as time of the turn.
+                // Start the clock here, because compaction for the capture does not count as time
+                // of the turn.
                 self.stopwatch.begin();
             }
             None => self.refuse(kind),
         }
     }
 
-    /// The current boundary, if a plan may begin. `None` while commands are written down or
-    /// admitted ahead: in that case commands must be executed one by one.
+    /// Fingerprint of the live tensors, if a plan may begin. `None` while commands are recorded,
+    /// copied for a learner, or admitted ahead, because then each command must be executed by the
+    /// engine.
     fn boundary_to_plan(&self, beside: &Beside<'_, D>) -> Option<Boundary> {
         let is_heard = beside.books.is_written() || beside.waits;
         if is_heard { None } else { self.boundary_of(beside.books) }
     }
 
-    /// The current boundary; `None` if no plan may begin at this boundary. A plan requires that all
+    /// Fingerprint of the live tensors; `None` if no plan may begin now. A plan requires that all
     /// tensors are resident leaves, that all failures are reported, and that all replacements are
     /// confirmed.
     pub(super) fn boundary_of(&self, books: &Books<D>) -> Option<Boundary> {
@@ -227,9 +231,9 @@ impl<D: Device> Planning<D> {
         turn.at += 1;
     }
 
-    /// Takes the plans that planners began during the last turn. Waits for unfinished plans, so
-    /// that timing does not decide which turns run by plan. Returns whether planning failed for any
-    /// kind.
+    /// Takes the plans that planners began during the last turn. Waits for unfinished plans.
+    /// Without the wait, timing would decide which turns run by plan. Returns whether planning
+    /// failed for any kind.
     fn take_prepared(&mut self) -> bool {
         let mut is_refused = false;
         for kind in 0..self.kinds.all().len() {
@@ -256,7 +260,7 @@ impl<D: Device> Planning<D> {
         self.is_marked = taken.iter().any(|command| matches!(command, Command::Step));
     }
 
-    /// Notes that plans were left at the boundary of a turn.
+    /// Notes that plans were left between two turns.
     pub(super) fn stay_between_turns(&mut self) {
         self.turn = Watched { is_between: true, ..Watched::default() };
         self.is_marked = true;

@@ -110,7 +110,7 @@ fn recognized_steps_are_predicted_tensor_by_tensor() {
             let foreseen = driver.engine().graph().future().foreseen();
             let foreseen = foreseen.expect("steps have come");
             for &tensor in live.keys() {
-                // The next command that reads the tensor under its current name.
+                // Position of the next command that reads the tensor under its current number.
                 let counted = commands[at + 1..].iter().filter(|command| command.is_position());
                 let next = counted.take(foreseen.step().len()).position(|command| {
                     let mut reads = false;

@@ -8,9 +8,9 @@ use smallvec::SmallVec;
 /// Positions in the lists of a [`Closure`]: of storages, or of runs.
 pub(super) type Positions = SmallVec<[u32; 4]>;
 
-/// The wanted storages, and all storages needed to recompute them, back to resident storages. Also
-/// has the runs that restore those resident storages, up to a limit, in case the schedule evicts
-/// them.
+/// The wanted storages, and all storages needed to recompute them, back to resident storages. A
+/// closure also has the runs that restore its resident storages, up to a limit, in case the
+/// schedule evicts them.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Closure {
     pub(super) storages: Vec<Storage>,
@@ -23,7 +23,7 @@ pub(in crate::engine) struct Closure {
     pub(super) wanted: Positions,
 }
 
-/// A storage in a closure.
+/// A storage in a closure, the part of the graph that a regeneration touches.
 #[derive(Debug)]
 pub(super) struct Storage {
     pub(super) key: StorageKey,
@@ -31,7 +31,8 @@ pub(super) struct Storage {
     pub(super) bytes: u64,
     /// Whether the storage is resident when the schedule begins.
     pub(super) resident: bool,
-    /// Whether the storage is resident and cannot be evicted. The schedule then ignores its bytes.
+    /// Whether the storage is resident and cannot be evicted. The schedule ignores the bytes of a
+    /// fixed storage.
     pub(super) fixed: bool,
     /// Run that makes the storage. `None` if the storage is resident and stays as long as it is
     /// needed.
@@ -40,7 +41,7 @@ pub(super) struct Storage {
     pub(super) readers: Positions,
 }
 
-/// A path in a closure.
+/// A path in a closure, the part of the graph that a regeneration touches.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) path: PathKey,
@@ -91,7 +92,8 @@ impl<D: Device> Engine<D> {
         closure
     }
 
-    /// Adds the producers of these storages, and the producers of their missing inputs.
+    /// Adds the paths that make the given storages, and the paths that make missing inputs of the
+    /// added paths.
     fn add_producers(
         &self,
         closure: &mut Closure,
@@ -149,7 +151,8 @@ impl<D: Device> Engine<D> {
                 closure.storages[node as usize].readers.push(number);
             }
         }
-        // When the path first ran, the op returned its workspace without an error.
+        // The op returned its workspace without an error when the path first ran, so no error is
+        // expected now.
         let scratch = self.scratch_bytes(&body.work, body.inputs(), body.outputs()).unwrap_or(0);
         let mut scratch = if scratch > 0 { self.store.space.at_most(scratch) } else { 0 };
         let mut outputs = Positions::new();

@@ -4,12 +4,12 @@
 //! are regenerated first, depth first, as in `regenerate.rs`. If memory is short, a storage is
 //! evicted.
 //!
-//! The choice depends on when each storage is *needed* next, which only a rehearsal can know. A
-//! storage is needed at the next due run that reads the storage itself, or that needs an evicted
-//! storage made from it. Therefore a storage is kept if an evicted storage made from it is needed
-//! soon, even if no due run soon reads the storage itself. Candidates for eviction are the storages
-//! that are needed last. Of these, the storage is evicted that costs least to recompute per byte
-//! and per unit of time until its next need.
+//! The choice of the storage to evict depends on when each storage is *needed* next, which is known
+//! only in a rehearsal. A storage is needed at the next due run that reads the storage or needs an
+//! evicted storage made from it. A storage is thus kept if an evicted storage made from it is
+//! needed soon, even if no due run soon reads the storage itself. Candidates for eviction are the
+//! storages that are needed last. Of the candidates, the rehearsal evicts the one that costs least
+//! to recompute per byte and per unit of time until its next need.
 
 use super::Step;
 use super::closure::{Closure, Positions, Storage};
@@ -19,7 +19,8 @@ use std::collections::BTreeSet;
 /// Time of need of a storage that is no longer needed.
 const NEVER: u32 = u32::MAX;
 
-/// Number of storages that are compared for an eviction, among those needed last.
+/// Number of storages that are compared for an eviction: the storages whose next need is farthest
+/// away.
 const COMPARED: usize = 32;
 
 /// Number of evicted storages visited to estimate the cost of recomputing one storage.
@@ -29,8 +30,9 @@ const LOOKED_AT: usize = 64;
 /// should take less time than the runs.
 const EFFORT: usize = 4096;
 
-/// Rehearses the closure. Returns the steps, their cost and the number of runs. Returns `None` if
-/// the runs do not fit in `room` bytes, or only beyond the limits.
+/// Simulates the runs of a closure, the part of the graph that a regeneration touches. Returns the
+/// steps, their cost and the number of runs. Returns `None` if the runs do not fit in `room` bytes,
+/// or exceed the limits on cost, runs or effort.
 pub(super) fn rehearse(
     closure: &Closure,
     order: &[u32],
@@ -55,7 +57,8 @@ struct Rehearsal<'a> {
     closure: &'a Closure,
     /// Time at which each run is due; `None` for a run that is not due but may have to run.
     due: Vec<Option<u32>>,
-    /// Number of due runs: the time at which all wanted storages must be resident.
+    /// Number of due runs (runs that have to run), which is the time at which all wanted storages
+    /// must be resident.
     end: u32,
     now: u32,
     nodes: Vec<Node>,
@@ -86,7 +89,7 @@ struct Node {
 
 /// Run waiting for its inputs.
 struct Frame {
-    /// Run to make; `None` for the end, which reads all wanted storages.
+    /// Run to simulate; `None` for the end of the rehearsal, which reads all wanted storages.
     run: Option<u32>,
     /// Whether each input is pinned.
     pinned: SmallVec<[bool; 4]>,
@@ -174,13 +177,13 @@ impl<'a> Rehearsal<'a> {
         evicted.map(|node| node.needed).min().unwrap_or(NEVER)
     }
 
-    /// Advances the time after a due run.
+    /// Advances the time by one after a due run, a run that has to run.
     fn pass(&mut self, run: u32) {
         self.now += 1;
         self.look_again_around(run);
     }
 
-    /// Updates the needs of the operands of a run that was just made.
+    /// Updates the time of need of each operand of a run that was just simulated.
     fn look_again_around(&mut self, run: u32) {
         let run = &self.closure.runs[run as usize];
         for &node in run.inputs.iter().chain(&run.outputs) {
@@ -234,8 +237,8 @@ impl<'a> Rehearsal<'a> {
         self.tell_sources(node);
     }
 
-    /// Updates the times of need of an evicted storage's sources, which are needed when the storage
-    /// is needed.
+    /// Updates the times of need of an evicted storage's sources, because restoring the storage
+    /// reads them.
     fn tell_sources(&mut self, node: u32) {
         let mut stack: SmallVec<[u32; 8]> = SmallVec::from_elem(node, 1);
         while let Some(node) = stack.pop() {
@@ -254,8 +257,8 @@ impl<'a> Rehearsal<'a> {
     }
 
     /// Simulates all runs that the missing inputs of a run need, and then the run itself. For `run`
-    /// = `None`, simulates only the runs that the wanted storages need. Returns `None` if these
-    /// runs are impossible within memory and limits.
+    /// = `None`, simulates only the runs that the wanted storages need. Returns `None` if the runs
+    /// do not fit in memory or exceed the limits.
     fn run(&mut self, run: Option<u32>) -> Option<()> {
         let mut frames = vec![self.frame(run)];
         loop {
@@ -291,7 +294,7 @@ impl<'a> Rehearsal<'a> {
         Frame { run, pinned: SmallVec::from_elem(false, self.inputs(run).len()) }
     }
 
-    /// Pins the inputs of a frame that are resident.
+    /// Pins the inputs of a waiting run (frame) that are resident.
     fn pin_inputs(&mut self, frame: &mut Frame) {
         for (&node, pinned) in self.inputs(frame.run).iter().zip(&mut frame.pinned) {
             if !*pinned && self.nodes[node as usize].resident {
@@ -361,7 +364,8 @@ impl<'a> Rehearsal<'a> {
         (self.cost <= self.most && self.runs <= self.most_runs).then_some(())
     }
 
-    /// Releases the pins of waiting frames. Each frame checks its inputs again when it is on top.
+    /// Releases the pins of waiting frames. Each waiting run checks its inputs again when it is on
+    /// top of the stack.
     fn yield_pins(&mut self, frames: &mut [Frame]) -> bool {
         let waiting = frames.len() - 1;
         for frame in &mut frames[..waiting] {
@@ -375,11 +379,11 @@ impl<'a> Rehearsal<'a> {
         !self.candidates.is_empty()
     }
 
-    /// Storage to evict. Among the storages needed last, it has the most bytes times time until its
-    /// need, per cost of restoring.
+    /// Storage to evict. Among the storages needed last, the storage with the largest product of
+    /// bytes and time until its need, divided by the cost to restore it.
     fn victim(&mut self) -> Option<u32> {
-        // Recompute times of need that are in the past, because these storages were not visited
-        // since.
+        // A time of need in the past is out of date, because the storage was not visited since:
+        // compute it again.
         while let Some(&(needed, node)) = self.candidates.first()
             && needed < self.now
         {

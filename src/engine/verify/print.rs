@@ -6,9 +6,10 @@
 //! sum of `i * x`. Here `i` is the position of `x` in the chunk.
 //!
 //! If one element of a chunk differs, the first sum gives the difference, and the second sum gives
-//! the position of the element. To confirm this, the old element is put back, and the hash of the
-//! chunk is computed again. If several elements differ, only the chunk is known. The first element
-//! of each chunk is also stored, so if that element differs, its position and bits are known.
+//! the position of the element. To confirm the position, the old element is put back, and the hash
+//! of the chunk is computed again. If several elements differ, only the chunk that contains them is
+//! known. The first element of each chunk is also stored, so if that element differs, its position
+//! and bits are known.
 
 use rayon::prelude::*;
 use rustc_hash::FxHasher;
@@ -18,14 +19,14 @@ use std::ops::Range;
 /// Number of elements up to which a value is kept whole.
 const WHOLE: usize = 64;
 
-/// Minimum (`CHUNK`) and maximum number of elements of a chunk.
+/// Minimum number of elements of a chunk; `MOST_IN_CHUNK` is the maximum.
 const CHUNK: usize = 256;
 const MOST_IN_CHUNK: usize = 1 << 16;
 
 /// Number of chunks of a value, unless a chunk would have more than [`MOST_IN_CHUNK`] elements.
 const CHUNKS: usize = 256;
 
-/// Number of bytes from which on several threads share the hashing.
+/// Smallest number of bytes that several threads hash together.
 const SHARED: usize = 1 << 18;
 
 /// Print of a value. See the [module](self) documentation.
@@ -64,7 +65,8 @@ impl Print {
             return Self::Whole(bytes.into());
         }
         let chunk = width * elements_of_chunk(elements);
-        // Only a thread of a pool shares the work, and only with the threads of its own pool.
+        // Hash in parallel only on a thread of a pool, so that only the threads of that pool share
+        // the work.
         let is_shared = bytes.len() >= SHARED && rayon::current_thread_index().is_some();
         Self::Chunks(match is_shared {
             true => bytes.par_chunks(chunk).map(|bytes| Chunk::of(bytes, width)).collect(),
@@ -102,7 +104,8 @@ impl Print {
                 bits: Some([was, element(now, width, at)]),
                 more: others,
             },
-            // The first element is kept, so its difference is known exactly.
+            // The print has the first element of the chunk, so a difference in that element is
+            // known exactly.
             None if before.first != element(now, width, 0) => Difference {
                 elements: start..start + 1,
                 bits: Some([before.first, element(now, width, 0)]),
@@ -264,7 +267,8 @@ mod tests {
         }
     }
 
-    /// Exchanged elements have the same sum, and three elements can change and keep both sums.
+    /// Two exchanged elements leave the sum unchanged, and three changed elements can leave both
+    /// sums unchanged.
     #[test]
     fn sums_alone_do_not_hide_a_difference() {
         let before: Vec<u8> = (0..1000u32).flat_map(|x| (x + 10).to_le_bytes()).collect();

@@ -1,12 +1,12 @@
-//! Forecasts: the best way to run a step that a search has found, in a form that can be stored.
-//! This file also has the foresight that is made from a forecast.
+//! Forecasts: a forecast is the best way to run a step that a search has found, in a form that can
+//! be stored. A [`Foresight`] is a forecast prepared for scoring.
 
 use crate::evict::Formula;
 use crate::evict::formula::TWO_THIRDS;
 use crate::step::{NEVER, StepFuture};
 use std::sync::Arc;
 
-/// Effort to find a forecast of a step for [`Learned`](super::Learned).
+/// Effort that [`Learned`](super::Learned) spends on finding a forecast of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Learn {
     /// No search: uses the setting that is best on average.
@@ -14,7 +14,7 @@ pub enum Learn {
     Ahead,
     /// Uses the best of a portfolio of about 70 settings.
     Portfolio,
-    /// Searches with a number of simulated runs, the portfolio included.
+    /// Searches for a forecast by simulated runs. The runs of the portfolio count.
     Search {
         /// Number of simulated runs.
         runs: u64,
@@ -27,9 +27,9 @@ impl Learn {
 
     /// Limit on a search for one budget, in turns of the step.
     ///
-    /// If a turn without recomputation has `n` ops, the search simulates at most `n` times this
-    /// number of ops. If most of the simulated work is recomputation, the limit ends a search
-    /// before all its runs are done.
+    /// If a turn without recomputation has `n` ops, the search simulates at most `n * turns()` ops.
+    /// If most of the simulated work is recomputation, the limit ends a search before all its runs
+    /// are done.
     #[must_use]
     pub const fn turns(self) -> u64 {
         match self {
@@ -57,8 +57,9 @@ pub struct Setting {
 impl Default for Setting {
     /// Default setting for the clock of [`Clock::default`].
     ///
-    /// Measured on traces of the DTR paper and on recordings of training by this crate and by Burn.
-    /// Of all settings, this one is closest to the best setting for each program.
+    /// The default was measured on traces of the DTR paper and on recordings of training by this
+    /// crate and by Burn. Of all settings, the default comes closest to the best setting of each
+    /// program.
     fn default() -> Self {
         Self { live: 1.0, shared: 0.2, time: TWO_THIRDS }
     }
@@ -71,20 +72,21 @@ impl Default for Setting {
 pub enum Clock {
     /// Cost of the commands from now to the use.
     Time {
-        /// Weight of commands at which all bytes fit in the budget without eviction. All other
-        /// commands have weight 1.
+        /// Weight of commands at which all bytes fit in the budget without eviction. Commands at
+        /// which memory is short have weight 1.
         slack: f64,
     },
     /// Prices of a byte at the positions where memory is short, added up from now to the use.
     Prices {
-        /// Pairs of a position and a price. Positions rise, and prices are at least 0. Only ratios
-        /// of prices matter.
+        /// Pairs of a position and a price. The pairs are in the order of rising positions, and
+        /// prices are at least 0. Only ratios of prices matter.
         prices: Vec<(u32, f64)>,
-        /// Weight of the cost of all commands of the step. The sum of all prices has weight 1.
+        /// Weight of the total cost of the step's commands, relative to the sum of all prices,
+        /// which has weight 1.
         slack: f64,
     },
-    /// No measure: the distance to the next use is taken to be the time since the last use, as
-    /// without a known step. This clock is best for some programs.
+    /// No measure: the time since the last use stands for the distance to the next use, as without
+    /// a known step. For some programs, `Age` is the best clock.
     Age,
     /// No measure: the step runs with the evictions of [`Formula::DTR`].
     Dtr,
@@ -100,10 +102,11 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// Clocks without a measure. With these, a policy that does not use the known step decides.
+    /// Clocks that do not measure the distance to a use. With a clock that measures no distance, a
+    /// policy that does not use the known step chooses evictions.
     pub const UNKNOWING: [Self; 3] = [Self::Age, Self::Dtr, Self::DtrEq];
 
-    /// Formula of the policy that decides if the clock has no measure.
+    /// Formula of the policy that chooses evictions; `None` if the clock has a measure.
     #[must_use]
     pub const fn formula(&self) -> Option<Formula> {
         match self {
@@ -115,7 +118,7 @@ impl Clock {
     }
 }
 
-/// Best way found to run a known step in a budget. Found by a search, or made by
+/// Best way found to run a known step in a budget. A forecast is found by a search, or made by
 /// [`Forecast::plain`].
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -123,15 +126,15 @@ impl Clock {
 pub struct Forecast {
     /// [`StepFuture::key`] of the step.
     pub step: u64,
-    /// Budget in bytes for which the forecast was found. The step also succeeds in a larger budget,
-    /// if it uses at most this many bytes.
+    /// Budget in bytes for which the forecast was found. In a larger budget, the step succeeds too,
+    /// if it is limited to `budget` bytes.
     pub budget: u64,
     /// Measure of the distance to a use.
     pub clock: Clock,
     /// Weights and exponents of a score.
     pub setting: Setting,
-    /// Factor of the scores in each gap between two uses ([`StepFuture::gap`]); empty if all
-    /// factors are 1.
+    /// Factor of a value's score in each gap between two of the value's uses ([`StepFuture::gap`]);
+    /// empty if all factors are 1.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub factors: Vec<f32>,
     /// Size in bytes below which storages are evicted only when no larger candidate is left. If
@@ -275,7 +278,8 @@ impl Clock {
         match self {
             Self::Age | Self::Dtr | Self::DtrEq => {}
             Self::Time { slack } => {
-                // The tick ensures that no two positions have the same time.
+                // Each position takes at least one tick, so that no two positions have the same
+                // time.
                 let tick = if all > 0.0 { all * 1e-9 } else { 1.0 };
                 let mut now = 0.0;
                 for at in 0..time.len() {
@@ -303,7 +307,8 @@ impl Clock {
     }
 }
 
-/// Lowest exponent for which roots of scores can be compared.
+/// Lowest exponent of the distance for which roots of scores can be compared; a lower exponent
+/// counts as 0.
 const LEAST_TIME: f64 = 0.1;
 
 /// A known step with a forecast's weights: the data that an evictor uses while the step runs.
@@ -312,12 +317,13 @@ pub struct Foresight {
     step: Arc<StepFuture>,
     /// Clock time of each position and of the end of the step. Empty if the clock has no measure.
     clock: Vec<f64>,
-    /// Formula of a policy that decides in place of the other fields.
+    /// Formula of a policy that does not use the step. If set, the policy chooses evictions, and
+    /// the other fields are not used for scores.
     formula: Option<Formula>,
     /// Whether the step needs more bytes than the budget if nothing is evicted.
     is_short: bool,
     setting: Setting,
-    /// Factor of each gap; empty if all factors are 1.
+    /// Factor of a value's score in each gap between two uses; empty if all factors are 1.
     factors: Vec<f32>,
     min_evict_bytes: Option<u64>,
 }
@@ -341,8 +347,8 @@ impl Foresight {
         self.is_short
     }
 
-    /// Formula of the policy that decides, if the forecast names a policy that does not use the
-    /// known step.
+    /// Formula of the policy that chooses evictions, if the forecast names a policy that does not
+    /// use the known step.
     pub(super) const fn formula(&self) -> Option<Formula> {
         self.formula
     }
@@ -366,7 +372,7 @@ impl Foresight {
         }
     }
 
-    /// Whether any factor may differ from 1.
+    /// Whether a factor of a score may differ from 1.
     #[inline]
     pub(super) const fn has_factors(&self) -> bool {
         !self.factors.is_empty()
@@ -388,8 +394,9 @@ impl Foresight {
         self.time(if self.setting.time < LEAST_TIME { NEVER } else { position })
     }
 
-    /// Converts a score to a rank, which is `score^(1 / t)` for the distance's exponent `t`. Ranks
-    /// divided by the distance order candidates as scores divided by the power of the distance do.
+    /// Converts a score to a rank, which is `score^(1 / t)`, where `t` is the exponent of the
+    /// distance. Dividing ranks by the distance orders candidates like dividing scores by the power
+    /// of the distance.
     #[inline]
     pub(super) fn rank(&self, score: f64) -> f64 {
         match self.setting.time {

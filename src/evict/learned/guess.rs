@@ -1,4 +1,5 @@
-//! Scores without a known step, or if a forecast names a policy that does not use the known step.
+//! Scores that do not use a known step. A guess scores candidates if no step is known, or if a
+//! forecast names a policy that does not use the step.
 
 use crate::event::{Cause, Event};
 use crate::evict::{Aging, Floors, Formula, Lowered, Policy, Ranking, View};
@@ -6,14 +7,15 @@ use crate::graph::StorageKey;
 
 /// Scores by a formula.
 ///
-/// With [`Formula::ANCESTORS`], the distance to the next use is taken to be the time since the last
-/// use, unless a queued command reads the storage sooner. With any other formula, the evictions are
-/// those of that formula's policy.
+/// With [`Formula::ANCESTORS`], the time since the last use stands for the distance to the next
+/// use, unless a queued command reads the storage sooner. With any other formula, the formula's
+/// policy chooses all evictions.
 #[derive(Debug)]
 pub(super) struct Guess {
     formula: Formula,
     ranking: Ranking,
-    /// Whether `ranking` has received the evicted storages. False when the guess takes over.
+    /// Whether `ranking` has received an event for each evicted storage. False when the guess
+    /// begins to choose evictions.
     is_told: bool,
 }
 
@@ -24,7 +26,7 @@ impl Default for Guess {
 }
 
 impl Guess {
-    /// Builds a guess that takes over at a time when storages may already be evicted.
+    /// Builds a guess that begins to choose evictions when storages may already be evicted.
     pub fn by(formula: Formula) -> Self {
         Self { formula, ranking: formula.policy(), is_told: false }
     }
@@ -56,7 +58,8 @@ impl Guess {
 
     pub fn on(&mut self, event: &Event, view: View<'_>) {
         if let Event::DidUse { storage } = *event {
-            // The queued read that made the candidate due sooner is over.
+            // The candidate was just used, so the queued read that raised its score may be over,
+            // and its score may have fallen.
             if self.looks_ahead() && view.graph.future().commands() > 0 {
                 self.ranking.lowered().push(storage);
             }
@@ -64,7 +67,8 @@ impl Guess {
         }
         let was_told = self.is_told;
         self.tell(view);
-        // If the first event is an eviction, `tell` has just sent it.
+        // If the first event is an eviction, `tell` has just sent that event, so do not send it
+        // twice.
         if was_told || !matches!(event, Event::DidEvict { .. }) {
             self.ranking.on(event, view);
         }
@@ -94,8 +98,8 @@ impl Guess {
     }
 }
 
-/// Staleness divided by the distance to the next queued read; at least 1. This factor only rises
-/// until a command uses the storage, as floors require.
+/// Staleness divided by the distance to the next queued read; at least 1. Until a command uses the
+/// storage, the factor only rises, as lower bounds of scores require.
 fn sooner(candidate: StorageKey, view: View<'_>) -> f64 {
     let future = view.graph.future();
     let Some(commands) = future.next_read(candidate) else { return 1.0 };

@@ -12,27 +12,28 @@ use std::sync::Arc;
 
 /// Scores in a known step, with records for fast scoring.
 ///
-/// Scores are compared as ranks, which are divided by the plain distance, so that a search can
-/// compute how they change with time. A floor is the rank that a candidate would have if none of
-/// its ancestors were evicted.
+/// Scores are compared as ranks: a rank is a root of a score, and is divided by the distance
+/// without an exponent. A search can thus compute how ranks change with time. A floor is the rank
+/// that a candidate would have if none of its ancestors were evicted.
 ///
 /// A rank falls in four cases. First, the candidate was just used, so its next use is farther away.
 /// Second, the candidate lost its last handle, so it has no next use. Third, a storage made from
 /// the candidate was restored. Fourth, a storage whose cost the rank contains was restored.
 ///
-/// Ranks of the last case are found once per command, by a walk down that ends at costs that no
-/// rank counted. Finding these ranks at once would change choices in the middle of a regeneration.
+/// Ranks of the fourth case are found once per command, by a walk down that ends at costs that no
+/// rank counted. Finding fallen ranks at once would change choices in the middle of a regeneration.
 /// Measurements show that this would not reduce recomputation.
 #[derive(Debug)]
 pub(super) struct Known {
     foresight: Arc<Foresight>,
     marks: Marks,
     needs: Needs,
-    /// Evicted ancestors still to be visited, each with whether its cost counts as shared
-    /// (`Setting::shared`).
+    /// Evicted ancestors still to be visited. Each ancestor has a flag: whether its cost counts
+    /// with the factor `Setting::shared`.
     up: Vec<(StorageKey, bool)>,
     lowered: Lowered,
-    /// Storages used by the command at position `at`. After the command, their scores are lowered.
+    /// Storages used by the command at position `at`. After the command, scores of the used
+    /// storages may be lower, so they are computed again.
     used: Vec<StorageKey>,
     /// Storages restored for the command at position `at`.
     returned: Vec<StorageKey>,
@@ -43,11 +44,11 @@ pub(super) struct Known {
 
 /// Marks on paths whose costs were counted.
 ///
-/// With these marks, walks up need no clearing, and walks down end at costs that no score counted.
+/// With marks, walks up need no clearing, and walks down end at costs that no score counted.
 #[derive(Debug, Default)]
 struct Marks {
-    /// For each path's slot, the number of the last score that counted the path's cost. 0 if all
-    /// scores that counted it have been lowered since then.
+    /// Number of the last score that counted a path's cost, for each path's slot. 0 if all scores
+    /// that counted the path have been lowered since then.
     counted: Vec<u64>,
     number: u64,
 }
@@ -57,7 +58,8 @@ impl Marks {
         self.number += 1;
     }
 
-    /// Marks a path as counted. Returns true if the current score counts it for the first time.
+    /// Marks a path as counted. Returns true if the current score counts the path for the first
+    /// time.
     #[inline]
     fn counts(&mut self, path: PathKey) -> bool {
         let slot = slot(path);
@@ -67,7 +69,7 @@ impl Marks {
         std::mem::replace(&mut self.counted[slot], self.number) != self.number
     }
 
-    /// Clears the mark of a path. Returns whether it was set.
+    /// Clears the mark of a path. Returns whether the mark was set.
     fn take(&mut self, path: PathKey) -> bool {
         self.counted.get_mut(slot(path)).is_some_and(|counted| std::mem::take(counted) != 0)
     }
@@ -102,8 +104,7 @@ impl Known {
             Event::DidUse { storage } => {
                 let at = position(view);
                 if at < self.at {
-                    // The code that recognizes steps moved back, so past uses are again in the
-                    // future.
+                    // The position moved back in the step, so past uses are in the future again.
                     self.needs.clear();
                     self.lowered.all();
                 }
@@ -126,7 +127,7 @@ impl Known {
                 let own = |key| place.need(key);
                 self.needs.did_evict(storage, place.at, view.graph, own);
             }
-            // No storage needs the forgotten storage any more.
+            // Forget the needs that come from uses of a storage that is about to be deleted.
             Event::WillForget { storage } => {
                 let place = Place::of(view);
                 let lowered = &mut self.lowered;
@@ -138,7 +139,8 @@ impl Known {
     }
 
     /// Whether a storage without a handle is needed to restore an evicted storage with a later use.
-    /// If false, `key` would be the first choice for eviction, so it need not stay resident.
+    /// If false, `key` need not stay resident, because it would be the first choice for eviction
+    /// anyway.
     pub fn is_needed(&mut self, key: StorageKey, view: View<'_>) -> bool {
         // When `key` lost its last handle, it also lost its own next use, so its score may have
         // fallen.
@@ -162,8 +164,8 @@ impl Known {
         self.foresight.rank(view.graph.own_cost(candidate) * scale)
     }
 
-    /// Rank of the candidate, or any lower bound of it above `enough`; see
-    /// [`Floors::score_up_to`](crate::evict::Floors::score_up_to).
+    /// Rank of the candidate. If the rank is above `enough`, may return any lower bound above
+    /// `enough`: see [`Floors::score_up_to`](crate::evict::Floors::score_up_to).
     pub fn rank_up_to(&mut self, candidate: StorageKey, enough: f64, view: View<'_>) -> f64 {
         let place = Place::of(view);
         let graph = view.graph;
@@ -258,9 +260,9 @@ impl Known {
 
     /// Lowers the ranks that contain the costs of restored storages.
     ///
-    /// A rank that counted a path also counted all paths between that path and the candidate.
-    /// Therefore each step of this walk down clears one mark that a walk up had set, however deep
-    /// the histories are.
+    /// A rank that counted a path also counted all paths between the path and the candidate. Each
+    /// step of the walk down thus clears one mark that a walk up had set. The walks down thus take
+    /// no longer than the walks up, however deep the histories are.
     fn lower_below(&mut self, graph: &Graph) {
         let mut down = std::mem::take(&mut self.returned);
         while let Some(key) = down.pop() {
@@ -306,7 +308,7 @@ impl<'a> Place<'a> {
     }
 
     /// Position of the next use of a storage, with the current command included. [`NEVER`] if the
-    /// storage has no handle, because then no command can use it.
+    /// storage has no handle, because no command can use such a storage.
     #[inline]
     fn need(&self, key: StorageKey) -> u32 {
         if self.graph.storage(key).handles == 0 {
@@ -321,7 +323,8 @@ impl<'a> Place<'a> {
     /// Position of the next use of a storage that the step does not contain: its next read by a
     /// queued command, or else the end of the step.
     fn guess(&self, key: StorageKey) -> u32 {
-        // Commands may run beyond the end of the step, but a need must not be in the past.
+        // Commands may run beyond the predicted end of the step, but a need must not be in the
+        // past.
         let end = (self.foreseen.step().len() as u32).max(self.at);
         match self.graph.future().next_read(key) {
             Some(commands) => self.at.saturating_add(commands as u32).min(end),

@@ -1,9 +1,11 @@
-//! Needs of storages: the time when a storage is needed to restore other storages.
+//! Needs of storages. The need of a storage is the time when the storage is needed to restore other
+//! storages.
 //!
 //! The need of a storage is the earliest next use of any evicted storage that is made from it,
 //! directly or through evicted storages. Needs are cached, so that deep histories are not searched
-//! for each need. An eviction updates the needs of sources, as far up as a need gets earlier. The
-//! effect of a restored storage is computed when a need of its sources is next read.
+//! for each need. An eviction updates the needs of direct and indirect sources, as far up as a need
+//! gets earlier. When a storage is restored, the needs of its sources are forgotten, and computed
+//! again when next read.
 
 use crate::graph::{Graph, StorageKey};
 use crate::step::NEVER;
@@ -11,11 +13,11 @@ use slotmap::SecondaryMap;
 
 #[derive(Debug, Default)]
 pub(super) struct Needs {
-    /// Cached need of each storage, as a position. Absent if unknown; a past position counts as
-    /// absent.
+    /// Cached need of each storage, as a position in the step. A storage without a known need has
+    /// no entry, and a past position counts as no entry.
     ///
-    /// A position stored for an evicted storage stays exact, because no storage made from it can be
-    /// restored before it.
+    /// The entry of an evicted storage stays exact, because no storage made from the evicted
+    /// storage can be restored before the evicted storage.
     below: SecondaryMap<StorageKey, u32>,
     stack: Vec<StorageKey>,
 }
@@ -70,7 +72,7 @@ impl Needs {
         found
     }
 
-    /// Updates the needs of the sources of `key`, after `key` was evicted.
+    /// Updates the cached needs of the sources of `key`, after `key` was evicted.
     pub fn did_evict(
         &mut self,
         key: StorageKey,
@@ -86,8 +88,8 @@ impl Needs {
         stack.push(key);
         while let Some(key) = stack.pop() {
             for source in graph.sources(key) {
-                // A need that is not cached is computed when it is next read, and then includes
-                // this eviction.
+                // A need that is not cached needs no update: when next read, it is computed with
+                // the new eviction included.
                 if self.known(source, at).is_some_and(|known| known > need) {
                     self.below.insert(source, need);
                     if graph.is_evicted(source) {
@@ -99,8 +101,8 @@ impl Needs {
         self.stack = stack;
     }
 
-    /// Forgets the needs of the sources of a restored storage. The sources are resident, so `key`
-    /// does not affect the needs of storages further up.
+    /// Forgets the needs of the sources of a restored storage `key`. Storages further up are not
+    /// affected by `key`, because the sources are resident.
     pub fn did_return(&mut self, key: StorageKey, graph: &Graph) {
         for source in graph.sources(key) {
             self.below.remove(source);
@@ -108,7 +110,7 @@ impl Needs {
     }
 
     /// Forgets all needs that may come from the use of a removed storage, and calls `lowered` for
-    /// each storage with such a need. `own` is the next use of `key` itself.
+    /// each storage whose need is forgotten. `own` is the next use of `key` itself.
     pub fn will_forget(
         &mut self,
         key: StorageKey,
@@ -118,7 +120,8 @@ impl Needs {
         mut lowered: impl FnMut(StorageKey),
     ) {
         let need = self.known(key, at).unwrap_or(NEVER).min(own);
-        // In a step that runs as predicted, only storages without a need are forgotten.
+        // In a step that runs as predicted, a deleted storage has no need, so nothing must be
+        // updated.
         if need == NEVER {
             return;
         }

@@ -32,7 +32,8 @@ struct Checked {
 #[derive(Debug, Default)]
 struct Counts {
     scores: u64,
-    /// Number of candidates that an evicted storage needed before the candidate's own next use.
+    /// Number of candidates that were needed to restore an evicted storage before the candidate's
+    /// own next use.
     below: u64,
     /// Number of storages without a handle that were needed.
     kept: u64,
@@ -178,7 +179,8 @@ fn needs_are_those_that_a_plain_walk_finds() {
     assert!(counts.kept > 500 && counts.let_go > 5_000, "{counts:?}");
 }
 
-/// Evictor that chooses by floors, and checks whether any other score is lower.
+/// Evictor that chooses by floors (lower bounds of scores), and checks whether any other score is
+/// lower.
 #[derive(Debug)]
 struct Compared<P> {
     by_floors: ByScore,
@@ -193,7 +195,7 @@ impl<P: Policy> Evictor for Compared<P> {
         let score = self.plain.score(victim.storage, view);
         let candidates = view.candidates;
         let mut free = (0..candidates.keys().len()).filter(|&at| candidates.tier(at) == Tier::Free);
-        // Scores are rounded, while floors compare ranks.
+        // Allow for rounding: scores are rounded, while floors compare ranks.
         let lower =
             |at| self.plain.score(candidates.keys()[at], view) < score - score.abs() * 1e-12;
         let mut choices = lock(&self.choices);
@@ -242,8 +244,9 @@ fn missed<P: Policy + 'static>(policy: fn() -> P) -> (u64, u64) {
     *lock(&choices)
 }
 
-/// Floors nearly always find the lowest score. Some fallen scores are reported only once per
-/// command, and a score that falls because an evicted storage loses a handle is never reported.
+/// Floors (lower bounds of scores) nearly always find the lowest score. Floors may miss the lowest
+/// score, because some fallen scores are reported only once per command. A score that falls because
+/// an evicted storage loses a handle is never reported.
 #[test]
 fn floors_find_the_lowest_score_nearly_always() {
     let (choices, learned) = missed(Learned::new);

@@ -1,5 +1,5 @@
-//! Union-find of MegEngine 1.4. The node of a storage remains when the storage is restored, and
-//! restored storages may be roots.
+//! Union-find of MegEngine 1.4. A storage keeps its node when it is restored, so a restored storage
+//! may be the root of a set.
 
 use super::super::forest::{Forest, NodeKey};
 use crate::graph::StorageKey;
@@ -18,13 +18,13 @@ struct Member {
 pub(super) struct Sets {
     /// The cost of each set.
     costs: Forest<f64>,
-    /// Node of each storage that was ever evicted, even if it is now resident, because its node may
-    /// be the root of other nodes.
+    /// Node of each storage that was ever evicted. A resident storage keeps its node, because the
+    /// node may be the root of other nodes.
     members: FxHashMap<StorageKey, Member>,
 }
 
 impl Sets {
-    /// Makes a set of only `key` with this cost, unless `key` already has a node.
+    /// Makes a set of only `key` with the cost `cost()`, unless `key` already has a node.
     pub fn add(&mut self, key: StorageKey, cost: impl FnOnce() -> f64) {
         self.members.entry(key).or_insert_with(|| {
             let cost = cost();

@@ -139,7 +139,7 @@ fn change(runtime: &Runtime, draw: &mut SplitMix64, most: u64, counts: &mut [[us
     let (kind, done) = match draw.below(9) {
         0..=1 => (0, runtime.set_budget(share(draw, 45))),
         2 => (0, runtime.set_budget(most)),
-        // This budget is hardly ever enough.
+        // A budget this small is hardly ever enough.
         3 => (0, runtime.set_budget(share(draw, 2).min(most / 4))),
         4 => {
             let budget = runtime.stats().unwrap().budget_bytes;
@@ -245,8 +245,8 @@ fn a_replay_makes_the_changes_of_the_run_and_evicts_as_it_did() {
         }
         let often = if seed % 3 == 2 { 2 } else { 12 };
         let mut of_this = [[0; 2]; 4];
-        // A run continues after a failed op, but a replay ends at the failure. So runs with a
-        // failed op are left out.
+        // A run continues after a failed op, but a replay ends at the failure. Therefore, runs with
+        // a failed op are left out.
         let Ok(run) = recorded(builder, |runtime| {
             work(runtime, &mut |runtime| {
                 if draw.below(often) == 0 {

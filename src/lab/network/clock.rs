@@ -6,8 +6,9 @@ use rustc_hash::FxHashMap;
 
 /// Clocks of a step on some number of ranks. All times are in seconds.
 ///
-/// The clock is told of each command after its run. An update that reads a result on its way is
-/// put off until the result is there. All other ops wait.
+/// The caller reports each command after its run. An update that reads a result that has not
+/// arrived yet is put off until the result has arrived. All other ops wait for the results that
+/// they read.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     /// Time of the computation.
@@ -16,13 +17,14 @@ pub(super) struct Clock {
     free: f64,
     /// Total time that the computation has waited.
     waited: f64,
-    /// Tensor -> its result on the way. Results that are there are left out.
+    /// Tensor -> the result of its collective, which has not arrived yet. Results that have arrived
+    /// are left out.
     under_way: FxHashMap<TensorId, Arriving>,
     /// Updates that were put off.
     put_off: Vec<Update>,
 }
 
-/// Result of a collective on its way.
+/// Result of a collective that has not arrived yet.
 #[derive(Clone, Copy, Debug)]
 struct Arriving {
     /// Time at which the network delivers the result.
@@ -36,11 +38,11 @@ struct Arriving {
 struct Update {
     ready: f64,
     seconds: f64,
-    /// Updated tensors: the first of each op, and their number.
+    /// Tensors that the update makes: for each op, its first tensor and its number of tensors.
     made: Vec<(TensorId, usize)>,
 }
 
-/// Run of a command, in seconds.
+/// Run of a command; times are in seconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ran<'a> {
     /// Position of the command.
@@ -53,7 +55,7 @@ pub(super) struct Ran<'a> {
 }
 
 impl Clock {
-    /// Time so far, and the part of it that the computation waited.
+    /// Time so far, and the part of this time in which the computation waited.
     pub const fn times(&self) -> (f64, f64) {
         (self.now, self.waited)
     }
@@ -68,12 +70,12 @@ impl Clock {
         }
         match command {
             &Command::Get(tensor) => self.read(at, tensor, tensors),
-            // The end of a step waits for all that the step began.
+            // The end of a step waits for all collectives that the step began.
             Command::Step | Command::Sync => self.finish(),
             _ => match exchanges.read_by(at) {
                 Some(results) => self.update(command, own, results, tensors),
                 None => {
-                    // A view reads no element, and a collective is read by the network.
+                    // A view reads no element, and the network reads the input of a collective.
                     let is_read = |call: &&Apply<RecordedOp>| {
                         call.outputs.views().is_empty() && !is_collective(call)
                     };
@@ -87,7 +89,7 @@ impl Clock {
         }
     }
 
-    /// Makes an update in place, or puts it off until its results are there.
+    /// Makes an update in place, or puts it off until the results that it reads have arrived.
     fn update(
         &mut self,
         command: &RecordedCommand,
@@ -107,8 +109,8 @@ impl Clock {
         }
     }
 
-    /// Begins a collective as soon as the network is free. With `overlaps`, the computation goes
-    /// on.
+    /// Begins a collective as soon as the network is free. With `overlaps`, the computation goes on
+    /// during the collective.
     pub fn send(&mut self, exchange: Exchange, seconds: f64, overlaps: bool, tensors: &Tensors) {
         let Exchange { result, input, local_until, .. } = exchange;
         self.make_update_of(input, tensors);
@@ -146,14 +148,14 @@ impl Clock {
         self.work(update.seconds);
     }
 
-    /// Result that a tensor shows, if the result is on its way.
+    /// Result whose bytes a tensor has, if the result has not arrived yet.
     fn arrival(&self, tensor: TensorId, tensors: &Tensors) -> Option<Arriving> {
         let mut chain = std::iter::successors(Some(tensor), |&tensor| tensors.shown(tensor));
         let result = chain.find_map(|tensor| self.under_way.get(&tensor).copied())?;
         (result.ready > self.now).then_some(result)
     }
 
-    /// Waits until the elements of a tensor are there, for the command at position `at`.
+    /// Waits until the elements of a tensor have arrived, for the command at position `at`.
     fn read(&mut self, at: usize, tensor: TensorId, tensors: &Tensors) {
         if let Some(Arriving { ready, local_until }) = self.arrival(tensor, tensors)
             && at > local_until
@@ -163,7 +165,7 @@ impl Clock {
         self.make_update_of(tensor, tensors);
     }
 
-    /// Makes the update that was put off and that makes a tensor, if there is one.
+    /// Makes the update that makes `tensor`, if this update was put off.
     fn make_update_of(&mut self, tensor: TensorId, tensors: &Tensors) {
         let tensor = tensors.origin(tensor);
         let makes = |update: &Update| {
@@ -175,9 +177,9 @@ impl Clock {
         }
     }
 
-    /// Makes the updates whose results have arrived, and forgets what has arrived.
+    /// Makes the updates whose results have arrived, and forgets the results that have arrived.
     ///
-    /// Called after each command and the collectives that begin then.
+    /// The caller makes this call after each command and the collectives that begin after it.
     pub fn catch_up(&mut self) {
         while let Some(at) = self.put_off.iter().position(|update| update.ready <= self.now) {
             let update = self.put_off.remove(at);

@@ -21,7 +21,7 @@ pub struct Cluster {
     exchanges: Exchanges,
     tensors: Tensors,
     seconds_per_cost: f64,
-    /// Commands that are measured, and the number of steps in them.
+    /// Commands whose time is measured, and the number of steps in them.
     measured: (Range<usize>, usize),
 }
 
@@ -29,7 +29,7 @@ pub struct Cluster {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {
-    /// Costs are no times.
+    /// The costs of the trace are not times.
     #[error(
         "the costs are in {0}, but a network needs times; record the run with --cost measured, and replay with --cost \
          trace"
@@ -151,7 +151,8 @@ fn measured(program: &RecordedProgram) -> (Range<usize>, usize) {
 /// Clocks of a replay: of one rank, and for each number of ranks.
 pub(in crate::lab) struct Clocks<'a> {
     cluster: &'a Cluster,
-    /// Number of ranks, clock, and time and waiting at the beginning of what is measured.
+    /// Number of ranks, clock, and, at the beginning of the measured commands, the time and the
+    /// waiting time.
     clocks: Vec<(u64, Clock, (f64, f64))>,
     /// Cost of the replay so far.
     cost: f64,
@@ -159,12 +160,12 @@ pub(in crate::lab) struct Clocks<'a> {
 }
 
 impl Clocks<'_> {
-    /// Hears that the command at position `at` ran. `cost` is the cost of the replay so far,
-    /// recomputation included.
+    /// Moves the clocks by the run of the command at position `at`. `cost` is the cost of the
+    /// replay so far, recomputation included.
     pub fn ran(&mut self, at: usize, command: &RecordedCommand, cost: f64) {
         let Cluster { exchanges, tensors, seconds_per_cost, measured, .. } = self.cluster;
         let passed = cost - std::mem::replace(&mut self.cost, cost);
-        // A run that memory has no room for now is postponed, and costs nothing yet.
+        // A run for which memory has no room is postponed, and costs nothing yet.
         let own = command.cost().min(passed);
         let around = passed - own;
         let own = (own - cost_of_collectives(command)).max(0.0);
@@ -190,7 +191,7 @@ impl Clocks<'_> {
         }
     }
 
-    /// Time of a step, if the replay reached the end of what is measured.
+    /// Time of a step, if the replay reached the end of the measured commands.
     pub fn times(self) -> Option<StepTimes> {
         self.times
     }

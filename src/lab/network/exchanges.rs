@@ -17,10 +17,10 @@ pub(super) struct Exchange {
     pub result: TensorId,
     /// Tensor that is sent.
     pub input: TensorId,
-    /// Position of a command. Ops up to this command do not read the result, but the value of this
-    /// rank alone: the backward pass goes on with it.
+    /// Position of a command. Up to this command, ops read the value of this rank instead of the
+    /// result, because the backward pass goes on with that value.
     pub local_until: usize,
-    /// Whether the computation goes on meanwhile, unless the user says otherwise.
+    /// Whether the computation goes on during the collective, unless the user chooses otherwise.
     pub overlaps: bool,
 }
 
@@ -108,7 +108,7 @@ impl Exchanges {
     }
 }
 
-/// Collective that an op is; `None` for other ops.
+/// Collective that a recorded op stands for; `None` for an op that is no collective.
 fn recorded_exchange(
     call: &Apply<RecordedOp>,
     tensors: &Tensors,
@@ -122,8 +122,8 @@ fn recorded_exchange(
     Some(Exchange { pattern, bytes, result, input, local_until: 0, overlaps: is_start(call) })
 }
 
-/// Results of all-reduces that were started: output of the start -> output of the op that waits. Sums
-/// are waited for in the order of their starts.
+/// Results of all-reduces that were started: output of the start -> output of the op that waits.
+/// Ops wait for the sums in the order of their starts.
 struct Results(FxHashMap<TensorId, TensorId>);
 
 impl Results {
@@ -141,12 +141,13 @@ fn pattern_of(call: &Apply<RecordedOp>) -> Option<Pattern> {
     pattern.filter(|_| !call.op.rematerializable)
 }
 
-/// Whether an op starts an all-reduce, and does not wait for it.
+/// Whether an op starts an all-reduce without waiting for the sum.
 fn is_start(call: &Apply<RecordedOp>) -> bool {
     &*call.op.name == START && !call.op.rematerializable
 }
 
-/// Whether an op waits for an all-reduce that was started. Its output is the sum.
+/// Whether an op waits for an all-reduce that was started. The output of the op that waits is the
+/// sum.
 pub(super) fn waits(call: &Apply<RecordedOp>) -> bool {
     &*call.op.name == WAIT && !call.op.rematerializable
 }
@@ -156,7 +157,8 @@ pub(super) fn is_collective(call: &Apply<RecordedOp>) -> bool {
     pattern_of(call).is_some()
 }
 
-/// Recorded cost of the collectives that a command runs or waits for. A start only copies.
+/// Recorded cost of the collectives that a command runs or waits for. An op that starts an
+/// all-reduce only copies, so its cost is left out.
 pub(super) fn cost_of_collectives(command: &RecordedCommand) -> f64 {
     let takes_time =
         |call: &&Apply<RecordedOp>| waits(call) || is_collective(call) && !is_start(call);
@@ -170,7 +172,7 @@ pub(super) struct Tensors {
     pub layouts: Vec<Layout>,
     /// Tensor -> position of the command that makes the tensor.
     pub makers: Vec<u32>,
-    /// View or replacement -> the tensor that it shows.
+    /// View or replacement -> the tensor whose bytes it shows.
     shows: FxHashMap<TensorId, TensorId>,
 }
 
@@ -201,12 +203,12 @@ impl Tensors {
         }
     }
 
-    /// The tensor that a view or a replacement shows; `None` for other tensors.
+    /// The tensor whose bytes a view or a replacement shows; `None` for other tensors.
     pub fn shown(&self, tensor: TensorId) -> Option<TensorId> {
         self.shows.get(&tensor).copied()
     }
 
-    /// The tensor that a tensor shows in the end, through all views.
+    /// The tensor whose bytes `tensor` shows, after all views are followed.
     pub fn origin(&self, tensor: TensorId) -> TensorId {
         std::iter::successors(Some(tensor), |&tensor| self.shown(tensor)).last().unwrap_or(tensor)
     }

@@ -4,7 +4,7 @@ use super::exchanges::Tensors;
 use crate::command::{Apply, Command, RecordedOp, RecordedProgram, TensorId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Optimizers of this crate. Each of their ops updates parameters.
+/// Optimizers of this crate. Each op of these optimizers updates parameters.
 const OPTIMIZERS: [&str; 3] = ["sgd_momentum", "adamw", "lion"];
 
 /// Gradients with the positions of the updates that read them, in the order of the updates.
@@ -13,8 +13,8 @@ const OPTIMIZERS: [&str; 3] = ["sgd_momentum", "adamw", "lion"];
 /// that the step did not compute, and an earlier op of the step has read that tensor. An
 /// accumulator of gradients fails the first condition, and a sum of losses fails the second.
 ///
-/// A gradient is an input of such an op that the step computes, with as many elements as an updated
-/// tensor.
+/// A gradient is a tensor that the step computes and an update reads, with as many elements as an
+/// updated tensor.
 pub(super) fn gradients(program: &RecordedProgram, tensors: &Tensors) -> Vec<(TensorId, usize)> {
     let mut search = Search {
         program,
@@ -45,7 +45,7 @@ struct Search<'a> {
     made: usize,
     /// Updated value -> value before all updates in place.
     before: FxHashMap<TensorId, TensorId>,
-    /// Tensors before all updates that an op of the step has read.
+    /// Tensors that an op of the step has read, as they were before all updates in place.
     read: FxHashSet<TensorId>,
     found: Vec<(TensorId, usize)>,
 }
@@ -101,9 +101,9 @@ impl Search<'_> {
             && self.maker(tensor).is_some_and(|call| !call.inputs.is_empty())
     }
 
-    /// The gradient before a factor: clipping and unscaling multiply a gradient by a scalar. All
-    /// ranks have the same factor, so the sum is made before. The factor of clipping even depends
-    /// on the sum.
+    /// Gradient before its multiplication by a factor: clipping and unscaling multiply a gradient
+    /// by a scalar. All ranks have the same factor, so the gradients are summed before the
+    /// multiplication. The factor of clipping even depends on the sum.
     fn unscaled(&self, mut gradient: TensorId) -> TensorId {
         while let Some(call) = self.maker(self.tensors.origin(gradient))
             && &*call.op.name == "mul"

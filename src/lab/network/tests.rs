@@ -117,8 +117,9 @@ fn training(Form { two, evicts, early }: Form) -> Made {
     made
 }
 
-/// One all-reduce takes 1000 ns on 2 ranks, 1300 with a latency of 100 ns, and on 8 ranks 1960 and
-/// 4060: headers of 40 bytes, and three messages to each other rank.
+/// One all-reduce takes 1000 ns on 2 ranks and 1960 ns on 8 ranks. With a latency of 100 ns, an
+/// all-reduce takes 1300 ns on 2 ranks and 4060 ns on 8 ranks. A rank sends three messages to each
+/// other rank, one of them a header of 40 bytes.
 #[test]
 fn clocks_are_as_computed_by_hand() {
     let two = Form { two: true, evicts: false, early: false };
@@ -127,14 +128,14 @@ fn clocks_are_as_computed_by_hand() {
     let early = Form { early: true, ..two };
     let ranks = [1, 2, 8];
     for (form, network, expected) in [
-        // Each collective is waited for from its beginning to its end.
+        // The computation waits for each collective from its beginning to its end.
         (two, "1GB,0ns,blocking", [(4500, 0), (6500, 2000), (8420, 3920)]),
         (two, "1GB,100ns,blocking", [(4500, 0), (7100, 2600), (12620, 8120)]),
         (early, "1GB,100ns,blocking", [(4500, 0), (7100, 2600), (12620, 8120)]),
         (one, "1GB,0ns,blocking", [(4400, 0), (5400, 1000), (6360, 1960)]),
         (one, "1GB,100ns,blocking", [(4400, 0), (5700, 1300), (8460, 4060)]),
         (evicts, "1GB,100ns,blocking", [(5500, 0), (8100, 2600), (13620, 8120)]),
-        // g2 is complete at 2800, and g1 at 4300. On 8 ranks, the network is not free for g1 then.
+        // g2 is complete at 2800, and g1 at 4300. On 8 ranks, the network is still busy at 4300.
         (two, "1GB,0ns", [(4500, 0), (5400, 900), (6820, 2320)]),
         (two, "1GB,100ns", [(4500, 0), (5700, 1200), (11020, 6520)]),
         (early, "1GB,0ns", [(4500, 0), (5400, 900), (6820, 2320)]),
@@ -190,11 +191,12 @@ fn clipping_waits_for_the_sums() {
     made.sgd(100.0, w2, clipped[0]);
     made.sgd(100.0, w1, clipped[1]);
     made.step();
-    // The sum of g2 is there at 3800. That of g1 begins at 4300, and the first norm ends at 4310.
+    // The sum of g2 arrives at 3800. The sum of g1 begins at 4300, and the first norm ends at 4310.
     assert_eq!(times(&made, "1GB,0ns", &[2]), [(4540, 0), (5530, 990)]);
 }
 
-/// The result of an all-gather is read by a view, and the last collective by nobody before the end.
+/// A view reads the result of the all-gather. Nothing reads the result of the last collective
+/// before the end.
 #[test]
 fn results_are_read_through_views_and_at_the_end() {
     let mut made = Made::default();
@@ -206,7 +208,7 @@ fn results_are_read_through_views_and_at_the_end() {
     made.op("other", 400.0, &[w]);
     made.op("layer", 100.0, &[view]);
     made.collective("broadcast_from", 5.0, w);
-    // The all-gather on 2 ranks: 40 + 960 bytes. The broadcast: 40 + 960 bytes.
+    // The all-gather on 2 ranks sends 40 + 960 bytes. The broadcast sends 40 + 960 bytes.
     assert_eq!(times(&made, "1GB,0ns,overlap", &[2]), [(500, 0), (2100, 1600)]);
     assert_eq!(times(&made, "1GB,0ns", &[2]), [(500, 0), (2500, 2000)]);
 }
@@ -231,7 +233,7 @@ fn gradients_are_what_updates_of_parameters_read() {
         let (first, second) = (made.op("grad", 1.0, &[loss, w]), made.op("grad", 1.0, &[loss, w]));
         let sum = made.update(RecordedOp::new("accumulate", 1.0), 1, &[first, second]);
         expected.push(sum);
-        // Clipped by a factor that depends on the norm.
+        // The gradient is clipped by a factor that depends on the norm.
         let norm = made.of_size(1, "norm", 1.0, &[sum]);
         let clipped = made.op("mul", 1.0, &[sum, norm]);
         let op = RecordedOp::new("own_momentum", 1.0);

@@ -44,8 +44,8 @@ impl Legend {
         }
         let widest = entries.iter().map(Entry::width).fold(0.0, f64::max);
         let fitting = ((width + BETWEEN) / (widest + BETWEEN)).floor().max(1.0) as usize;
-        // The smallest number of rows for which the columns fit is used. So six entries in two
-        // columns become 3 and 3, not 5 and 1. An entry is never split between columns.
+        // The smallest number of rows for which the columns fit is used. For example, six entries
+        // in two columns become 3 and 3, not 5 and 1. An entry is never split between columns.
         let most: usize = entries.iter().map(|entry| entry.names.len()).sum();
         let rows = (most.div_ceil(fitting)..most)
             .find(|&rows| columns(&entries, rows).len() <= fitting)

@@ -9,8 +9,8 @@ use svg::node::element::Group;
 /// Space right of the plot for the names.
 pub(super) const RIGHT: f64 = 112.0;
 
-/// A limit above the highest data value times this factor is only named. An axis up to that limit
-/// would make the data too flat.
+/// Factor: a limit above the highest data value times this factor is named, but not drawn at its
+/// height. An axis up to a far limit would make the data too flat.
 const FAR: f64 = 3.0;
 
 /// A limit on bytes.

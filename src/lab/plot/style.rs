@@ -62,8 +62,8 @@ pub(super) struct Look {
 }
 
 impl Look {
-    /// Look of line `line` of `lines` lines. The first 84 looks all differ; the first 12 have
-    /// different markers.
+    /// Color, dash and marker of line number `line` out of `lines` lines. The first 84 looks all
+    /// differ; the first 12 have different markers.
     ///
     /// Later lines are drawn over earlier lines, and have smaller markers. If several points
     /// coincide, as at a full budget, the larger markers of earlier lines stay visible around the

@@ -18,8 +18,8 @@ type Key = (u64, u64);
 /// simulated run.
 ///
 /// The forecast found after a given number of simulated ops depends only on the turn, the effort
-/// and the seed. So any thread may run a search. The background thread searches ahead, at a low
-/// priority. A caller that requests a forecast too early runs the rest of the search on its own
+/// and the seed. Therefore, any thread may run a search. The background thread searches ahead, at a
+/// low priority. A caller that requests a forecast too early runs the rest of the search on its own
 /// thread.
 #[derive(Debug)]
 struct Background {
@@ -214,7 +214,8 @@ impl Progress {
     }
 }
 
-/// Guard for a search that a thread has taken. Dropping the guard puts the search back.
+/// Guard for a search that a thread has taken. Dropping the guard makes the search available to
+/// other threads again.
 struct Back<'a> {
     shared: &'a Shared,
     key: Key,
@@ -263,8 +264,8 @@ impl Drop for Back<'_> {
 
 /// Lowers the priority of this thread, so that it does not slow down the program.
 fn step_aside() {
-    // On Linux, the call sets the priority of this thread only. On other systems, it would set the
-    // priority of the whole process.
+    // On Linux, the call sets the priority of this thread only. On other systems, the call would
+    // set the priority of the whole process.
     #[cfg(target_os = "linux")]
     {
         // If the system refuses, the thread keeps its normal priority.

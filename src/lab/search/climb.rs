@@ -1,6 +1,6 @@
-//! Climbing: a few numbers of a forecast are changed at random, and improvements are kept. Most of
-//! these numbers are factors. A forecast has a factor for each gap between two uses of a value; the
-//! factor multiplies the value's score in the gap.
+//! Climbing: a few numbers of a forecast are changed at random, and improvements are kept. Most
+//! numbers of a forecast are factors. A forecast has a factor for each gap between two uses of a
+//! value; the factor multiplies the value's score in the gap.
 
 use super::Search;
 use super::guide::Guide;
@@ -15,8 +15,8 @@ use remat_rng::SplitMix64;
 /// their factors unchanged.
 const SMALL: u64 = 2048;
 
-/// Number of runs for each of the best forecasts of the portfolio. After these runs, the climb
-/// continues only from the best forecast found.
+/// Number of runs for each of the best forecasts of the portfolio. After the runs for each of the
+/// best forecasts, the climb continues only from the best forecast found.
 const TRIAL: u64 = 60;
 
 /// State of a climb that starts from several forecasts, one after the other.
@@ -26,7 +26,8 @@ pub(super) struct Climb {
     starts: Vec<Forecast>,
     /// The current forecast to change, and the gaps in which a run with this forecast recomputed.
     now: Option<(Forecast, Guide)>,
-    /// Number of runs left for the current start. The last start has no limit.
+    /// Number of runs left for the current start, the forecast that the climb started from. Runs
+    /// from the last start are not limited.
     left: u64,
     /// Gaps whose factors may have an effect. A gap is the part of the step between two uses of a
     /// value.

@@ -12,8 +12,8 @@ use std::sync::Arc;
 /// Evictions and regenerations of a run, by gap of the step.
 #[derive(Debug, Default)]
 pub(super) struct Guide {
-    /// Gaps in which a value was regenerated. Each gap has the sum of the regeneration costs of all
-    /// gaps up to and including this gap.
+    /// Gaps in which a value was regenerated. The number of a gap is a running sum: the
+    /// regeneration costs of all gaps up to and including this gap.
     regenerated: Vec<(u32, f64)>,
     /// Number of a gap -> whether its value was evicted in the gap.
     evicted: Vec<bool>,

@@ -25,8 +25,8 @@ pub(super) struct Solved {
     pub absences: Vec<Absence>,
 }
 
-/// All forecasts of the portfolio. The setting that is best on average comes first. Then come the
-/// policies that do not know the step, so that the best forecast is no worse than these policies.
+/// All forecasts of the portfolio. The setting that is best on average comes first. The policies
+/// that do not know the step follow, so that the best forecast is no worse than these policies.
 pub(super) fn forecasts(
     step: &StepFuture,
     budget: u64,
@@ -66,8 +66,8 @@ pub(super) fn forecasts(
 
 /// Forecasts made by rounding the relaxed solution. A value gets a higher score in gaps in which
 /// the solution keeps the value, and a lower score in gaps in which the solution evicts the value.
-/// 192 rounding rules were compared at 72 points of 16 traces and recordings. These four rules are
-/// the set of four that recomputes least.
+/// 192 rounding rules were compared at 72 points of 16 traces and recordings. The function uses the
+/// set of four rules that recomputes least.
 fn rounded(step: &StepFuture, plain: &Forecast, solved: &Solved) -> [Forecast; 4] {
     let time = |slack| Clock::Time { slack };
     let prices = |slack| Clock::Prices { prices: solved.prices.clone(), slack };

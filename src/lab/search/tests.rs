@@ -110,7 +110,7 @@ fn a_forecast_may_say_that_another_policy_decides() {
     );
 }
 
-/// A policy that replaces another policy during a run is told the earlier evictions, if its scores
+/// A policy that replaces another policy during a run receives the earlier evictions, if its scores
 /// depend on evictions.
 #[test]
 fn another_policy_may_take_over_in_the_middle() {

@@ -39,8 +39,8 @@ pub enum TraceProblem {
     /// The file has no line.
     #[error("the file is empty; {EXPECTED}")]
     Empty,
-    /// The file has too many successive blank bytes. Such a file is refused, because a few
-    /// kilobytes of gzip may unpack to gigabytes.
+    /// The file has too many successive blank bytes. A file of blank bytes is refused, because a
+    /// few kilobytes of gzip may unpack to gigabytes.
     #[error("there are {MAX_BLANK_BYTES} blank bytes in a row; {EXPECTED}")]
     Blank,
     /// The file has too many successive bytes without an instruction.
@@ -55,7 +55,7 @@ pub enum TraceProblem {
     /// Bytes that are not UTF-8.
     #[error("byte {column} is not text; expected lines of JSON in UTF-8")]
     NotText {
-        /// Position of the first such byte in the line, from 1.
+        /// Position in the line of the first byte that is not UTF-8, from 1.
         column: usize,
     },
     /// The line is not JSON, or not the JSON of a trace.
@@ -89,7 +89,8 @@ pub enum TraceProblem {
         "tensor {0} does not exist: no earlier line made the tensor, or a line deleted or consumed it"
     )]
     UnknownTensor(u64),
-    /// Tensor numbers from this number on do not suffice for the outputs of an op.
+    /// The tensor numbers from this number up to the largest do not suffice for the outputs of an
+    /// op.
     #[error("the outputs are numbered from {0}, but too few numbers are left")]
     NoNumber(u64),
     /// Another tensor has this number.

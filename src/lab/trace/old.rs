@@ -147,7 +147,7 @@ impl Reader {
     }
 
     /// Reads an op. Updated inputs, and the outputs that update them, may be recorded at any
-    /// position. This function moves them to the front.
+    /// position. The function moves these inputs and outputs to the front.
     fn old_call(
         &mut self,
         op: RecordedOp,

@@ -262,7 +262,7 @@ impl Log {
         tensors.zip(names).try_for_each(|(tensor, name)| self.bind(name, tensor))
     }
 
-    /// Adds an op to the program. Returns its first output.
+    /// Adds an op to the program. Returns the first output of the op.
     fn apply(
         &mut self,
         name: &str,

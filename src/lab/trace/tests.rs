@@ -11,8 +11,8 @@ use crate::driver::Setting;
 use crate::lab::{Changed, CostUnit};
 use crate::op::{Look, Outputs};
 
-/// A log with a weight and a view of the weight. It also has an op with a view and a new tensor as
-/// results, an update in place, and an op without a result.
+/// A log with a weight and a view of the weight. The log also has an op with a view and a new
+/// tensor as results, an update in place, and an op without a result.
 const LOG: &str = r#"
 {"INSTRUCTION":"CONSTANT","NAME":"early"}
 {"INSTRUCTION":"MEMORY","MEMORY":"1","NAME":"early"}

@@ -128,8 +128,8 @@ impl Both {
             .collect();
         self.driver.execute(command.clone());
         if let Command::Replace { .. } = command {
-            // The engine keeps old values until replacements are confirmed, because a replacement
-            // may be undone.
+            // Confirm replacements, because the engine keeps the old values of replacements that
+            // may still be undone.
             self.driver.execute(Command::Confirm);
         }
         assert!(self.driver.engine_mut().take_failure().is_none(), "{command:?}");

@@ -1,22 +1,24 @@
 use super::NodeId;
 use smallvec::{SmallVec, smallvec};
 
-/// Number of remembered runs. A run is the same successor several times in a row.
+/// Number of remembered runs. A run is a series of occurrences of a node after which the same
+/// successor came.
 const RUNS: usize = 16;
 
-/// Count of a run (of one successor in a row) that has not ended.
+/// Count of a run that the end of the program may have cut off. The true count of the run is
+/// unknown, so predictions skip the run.
 const FOR_GOOD: u32 = u32::MAX;
 
 /// Successors of a node that has several, with the lengths of their runs.
 ///
-/// To predict, the branch finds the last time that the current successor had come as often in a row
-/// as now. The prediction is the successor that followed at that time. For example, an evaluation
-/// that once followed nine training steps is predicted after nine training steps.
+/// To predict, the branch finds the last time when the current successor had come as often in a row
+/// as it has now. The prediction is the successor that came next at that time. For example, an
+/// evaluation that once followed nine training steps is predicted after nine training steps.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(super) struct Branch {
-    /// Runs in the order in which they came: each successor with the number of times in a row. The
-    /// count of the last entry may still grow.
+    /// Runs in the order in which they came: a successor, and how often in a row it came. The count
+    /// of the last run may still grow.
     runs: SmallVec<[(NodeId, u32); 4]>,
 }
 
@@ -45,13 +47,13 @@ impl Branch {
         self.runs.push((node, times));
     }
 
-    /// Prepares for another run of the program: the successor that came first in this run will be
-    /// predicted first. The program may have ended within the last entry of `runs`, so the count of
-    /// this entry is not used again.
+    /// Prepares for another run of the program: the successor that came first in the current run
+    /// will be predicted first. The program may have ended within the last run, so the count of the
+    /// last run is not used for predictions.
     pub fn begin_again(&mut self) {
         let first = self.runs[0].0;
         match self.runs.last_mut() {
-            // The last entry has not begun.
+            // The last run has not begun.
             Some((_, 0)) => {}
             Some((last, times)) if *last == first => *times = 0,
             Some((_, times)) => {
@@ -69,7 +71,7 @@ impl Branch {
             known.into_iter().for_each(|known| self.took(known));
         }
         if self.runs.len() == 1 {
-            // Only one successor is left.
+            // Only one successor is left, but a branch needs two runs: repeat its run.
             self.runs.push(self.runs[0]);
         }
     }
@@ -89,7 +91,7 @@ impl Branch {
         }
         match runs[..] {
             [] => None,
-            // Only one successor is left.
+            // Only one successor is left, but a branch needs two runs: repeat its run.
             [only] => Some(Self { runs: smallvec![only, only] }),
             _ => Some(Self { runs }),
         }

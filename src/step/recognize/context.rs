@@ -1,7 +1,7 @@
-/// Number of commands in a context.
+/// Number of commands in a context: the last commands before the current position.
 pub(super) const LENGTH: usize = 8;
 
-/// Odd factor that spreads tokens over all bits.
+/// Odd factor that spreads the tokens of commands over all bits of the hash.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// A rolling hash of the last [`LENGTH`] commands.

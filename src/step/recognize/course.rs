@@ -8,7 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// For each value, the inputs of the command that makes the value.
+/// Inputs of the command that makes each value.
 type Sources = FxHashMap<u32, SmallVec<[u32; 4]>>;
 
 /// A known step, made from a course.
@@ -16,17 +16,17 @@ type Sources = FxHashMap<u32, SmallVec<[u32; 4]>>;
 pub(crate) struct Known {
     /// [`StepFuture::key`] of the future.
     pub key: u64,
-    /// Uses of each value. One extra position follows the position of the last command. If the
-    /// course is a loop, the extra position reads all values that the next turn uses. If the course
-    /// is no loop, the extra position reads all held values.
+    /// Uses of each value. One extra position follows the position of the last command. In a course
+    /// that is a loop, the extra position reads all values that the next turn uses. In any other
+    /// course, the extra position reads all held values.
     pub future: Arc<StepFuture>,
     values: FxHashMap<Role, Values>,
 }
 
-/// Ordinals of the values in one role.
+/// Ordinals of the step's values that storages in one role hold.
 #[derive(Clone, Debug, Default)]
 struct Values {
-    /// The value at the start of the step.
+    /// Value that the storage in the role holds at the start of the step.
     carried: Option<u32>,
     /// Values made by commands, each with the position of its command, in ascending order of
     /// position.
@@ -34,7 +34,7 @@ struct Values {
 }
 
 impl Values {
-    /// The newest value of the role so far.
+    /// The newest value in the role so far.
     fn now(&self) -> Option<u32> {
         self.made.last().map(|made| made.0).or(self.carried)
     }
@@ -66,8 +66,8 @@ impl Steps {
         self.look_along()
     }
 
-    /// Whether the course leads back to its beginning and repeats. If false, the next turn follows
-    /// another sequence.
+    /// Whether the course leads back to its beginning and repeats. If false, the next turn has
+    /// other commands.
     pub fn is_loop(&self) -> bool {
         self.again == Some(0) && !self.turns_differ
     }
@@ -82,8 +82,8 @@ impl Steps {
         let at = self.at?;
         self.after(at)?;
         if self.on_course.is_some() && self.since >= self.course.len() {
-            // The old course was right for at least as many commands as it has, so trust is
-            // restored.
+            // The old course was right for at least as many commands as it has, so courses are
+            // trusted again.
             self.doubt = 0;
         }
         self.courses += 1;
@@ -107,8 +107,9 @@ impl Steps {
         Some(self.known())
     }
 
-    /// Rotates a loop so that it begins after a mark. Without marks, the loop begins where it uses
-    /// the least memory. The result does not depend on the node at which the loop was entered.
+    /// Rotates a course that is a loop, so that it begins after a step mark. Without marks, the
+    /// loop begins where it uses the least memory. The rotated loop does not depend on the node at
+    /// which the program entered it.
     fn begin_where_a_step_does(&mut self) {
         let token =
             |position: usize| self.nodes[self.course[position % self.course.len()] as usize].token;
@@ -142,7 +143,7 @@ impl Steps {
             let carried = Some(builder.carry(self.roles[role.index()].0));
             values.insert(role, Values { carried, ..Values::default() });
         }
-        // Roles, each with the position after which its last handle ends.
+        // Roles, each with the position after which the last handle of its storage ends.
         let mut gone: Vec<(u32, Role)> = Vec::new();
         let made = self.course.iter().flat_map(|&node| self.values_of(node));
         let all: FxHashSet<Role> = values.keys().copied().chain(made).collect();
@@ -235,12 +236,13 @@ impl Steps {
         inputs
     }
 
-    /// Applies the role changes of a mark. The mark reads the inheriting values, because it cuts
-    /// off their history. The mark also reads the values from which the inheriting values would be
-    /// restored.
+    /// Applies the role changes of a step mark. The mark counts as reading the inheriting values,
+    /// because it makes them leaves. The mark also counts as reading the values from which the
+    /// inheriting values would be restored.
     ///
-    /// Without these last reads, held gradients would be evicted first, because no command reads
-    /// them. Evicted parameters could then be restored only through the whole backward pass.
+    /// Without reads by the mark, held gradients would be evicted first, because no command reads
+    /// held gradients. New parameters that are then evicted could be restored only by the whole
+    /// backward pass.
     fn inherit(
         &self,
         node: NodeId,
@@ -256,7 +258,7 @@ impl Steps {
         for (role, value) in inherited {
             builder.read(value);
             let values = values.entry(role).or_default();
-            // The last handle of the old value ends at this mark, unless it is known to end at
+            // The last handle of the old value ends at the mark, unless it is known to end at
             // another command.
             if let (Some(old), NOWHERE) = (values.now(), self.roles[role.index()].1) {
                 builder.gone(old);

@@ -1,13 +1,14 @@
-//! Turns that are equal except for the roles of the values carried into them.
+//! Turns that are equal except for the roles of the values from before the turn.
 //!
-//! A program may update a parameter by making a new parameter and then freeing the old one. Two
-//! commands differ if the roles of their inputs differ. Without further care, no step of such a
-//! program would equal another step. Therefore the turn between two marks is compared with the last
-//! turn that had the same commands.
+//! A program may update a parameter by making a new parameter and then freeing the old one.
+//! Commands count as different if the roles of their inputs differ, so no step of a program that
+//! makes new parameters would equal another step. To recognize the steps of such a program, the
+//! turn between two marks is compared with the last turn that had the same commands apart from
+//! roles.
 //!
 //! Two turns that differ only in the roles of carried values share their nodes. A value carried
 //! into the later turn is the *heir* of the value carried into the earlier turn. Each time that the
-//! mark before the turn comes, the heir takes over the role of the earlier value.
+//! mark before the later turn comes, the heir takes over the role of the earlier value.
 
 use super::{MARK, NOWHERE, NodeId, Role, Steps};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -32,11 +33,12 @@ pub(super) struct Turns {
     nodes: Vec<NodeId>,
     /// The mark before the turn; `None` if the turn is not compared.
     after: Option<NodeId>,
-    /// Index of the first node and of the first role that were made in the turn.
+    /// Index of the first node that was made in the turn. `first_role` is the index of the first
+    /// role that was made in the turn.
     first_node: usize,
     first_role: usize,
-    /// Nodes of the last turn of each kind, the latest turn last. All these nodes were made before
-    /// the current turn.
+    /// Nodes of the last turn of each kind, the latest turn last. All nodes in `past` were made
+    /// before the current turn.
     past: Vec<Vec<NodeId>>,
 }
 
@@ -49,8 +51,8 @@ impl Turns {
         }
     }
 
-    /// Replaces the last nodes of the current turn by the given nodes, which are ordered from the
-    /// latest to the earliest.
+    /// Replaces the last nodes of the current turn by the given nodes, ordered from the latest to
+    /// the earliest.
     pub fn correct(&mut self, mut latest_first: impl Iterator<Item = NodeId>) {
         let known = latest_first.by_ref();
         self.nodes.iter_mut().rev().zip(&mut *known).for_each(|(node, known)| *node = known);
@@ -76,13 +78,13 @@ impl Turns {
 /// Pairs of corresponding roles in a turn and an earlier turn.
 #[derive(Debug, Default)]
 struct Twins {
-    /// Maps from roles of the earlier turn to roles of this turn, and the reverse.
+    /// Map from roles of the earlier turn to roles of the later turn. `then` is the reverse map.
     now: FxHashMap<Role, Role>,
     then: FxHashMap<Role, Role>,
-    /// Values that were carried into both turns in different roles.
+    /// Values from before the turns whose roles differ between the two turns.
     heirs: Vec<Heir>,
-    /// Positions of commands that matched the wrong node: the inputs were equal to those of another
-    /// command of the earlier turn.
+    /// Positions of commands that were matched to the wrong node, because their inputs equal the
+    /// inputs of another command of the earlier turn.
     mistaken: Vec<usize>,
 }
 
@@ -169,7 +171,7 @@ impl Steps {
         if !twins.mistaken.is_empty() && !turn.iter().any(|&node| self.turns.is_new_node(node)) {
             return None;
         }
-        // Do not take away a role that a value already inherits at this mark.
+        // A role that a value already inherits at the mark must stay with the value.
         let keeps = |role: Role| self.heirs(mark).iter().any(|known| known.inherits == role);
         (!twins.heirs.iter().any(|heir| keeps(heir.plays))).then_some(twins)
     }
@@ -181,8 +183,8 @@ impl Steps {
         let (first_node, first_role) = (self.turns.first_node, self.turns.first_role);
         let node = |node: NodeId| match (node as usize) < first_node {
             true => Some(node),
-            // A new node that is not part of the turn has no counterpart, so links to that node are
-            // dropped.
+            // A new node outside of the turn has no counterpart in the earlier turn, so links to it
+            // are dropped.
             false => nodes.get(&node).copied(),
         };
         // From now on, links, the index and the ends of handles refer to the nodes of the earlier
@@ -199,8 +201,8 @@ impl Steps {
         for (_, gone) in &mut self.roles {
             *gone = node(*gone).unwrap_or(NOWHERE);
         }
-        // The handles of the earlier turn's values now count as ended at the commands that ended
-        // the handles of this turn's values.
+        // From now on, handles of the earlier turn's values count as ended at the commands that
+        // ended the handles of the later turn's values.
         let ends: Vec<_> =
             twins.now.iter().map(|(then, now)| (*then, self.roles[now.index()].1)).collect();
         ends.into_iter().for_each(|(role, gone)| self.roles[role.index()].1 = gone);
@@ -212,13 +214,13 @@ impl Steps {
             let known = role(*now).filter(|_| old.index() < first_role);
             known.map(|known| *now = known).is_some()
         });
-        // Adapt and extend the role changes of the mark.
+        // Rename the roles in the mark's role changes, and add further role changes.
         self.renamed.iter_mut().for_each(|(_, now)| *now = now.and_then(role));
         let new = (first_role as u32..self.roles.len() as u32).map(Role::from);
         self.renamed.extend(new.map(|new| (new, role(new))));
         self.renamed.extend(twins.heirs.iter().map(|heir| (heir.plays, Some(heir.inherits))));
         // Correct the roles of commands that matched a wrong node, and the branches before and
-        // after these commands.
+        // after each of them.
         for &at in &twins.mistaken {
             let (taken_for, is) = (turn[at], past[at]);
             let made: Vec<_> = self.values_of(taken_for).zip(self.values_of(is)).collect();
@@ -234,15 +236,16 @@ impl Steps {
                 branch.mistook(after, None);
             }
         }
-        // Drop earlier heirs that contradict the new heirs: the earlier heirs were wrong, or right
-        // only once.
+        // Drop earlier heirs that contradict the new heirs, because the earlier heirs were wrong,
+        // or right only once.
         let heirs = self.heirs.entry(mark).or_default();
         heirs.retain(|old| {
             let differs = |new: &Heir| old.plays != new.plays && old.inherits != new.inherits;
             twins.heirs.iter().all(differs)
         });
         heirs.extend(twins.heirs);
-        // Drop the turn's own nodes and roles. The course may have led through them.
+        // Drop the turn's own nodes and roles, also from the course, which may have led through
+        // them.
         self.at = self.at.and_then(node);
         self.nodes.truncate(first_node);
         self.roles.truncate(first_role);

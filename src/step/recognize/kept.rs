@@ -9,8 +9,8 @@ use super::{MARK, Node, NodeId, Role, Steps};
 use smallvec::SmallVec;
 
 /// Steps of a program that a run has recognized. Another run of the program can then predict its
-/// steps from the first command on. If the steps are given to another program, wrong predictions
-/// cost only time.
+/// steps from the first command on. If the steps are given to a different program, the wrong
+/// predictions cost only time.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(try_from = "Kept", into = "Kept"))]
@@ -19,14 +19,14 @@ pub struct KnownSteps(Kept);
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Kept {
-    /// All nodes. The first node is the first command of the program.
+    /// Nodes of all known commands. The first node is the first command of the program.
     nodes: Vec<Node>,
     roles: Vec<(u64, NodeId)>,
     /// Pairs of equal roles, sorted, as `heirs` is.
     same: Vec<(Role, Role)>,
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     heirs: Vec<(NodeId, Vec<Heir>)>,
-    /// Whether the program marks steps. May be true even if no known command is a mark.
+    /// Whether the program marks steps. `marked` may be true even if no known command is a mark.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "std::ops::Not::not"))]
     marked: bool,
 }
@@ -34,9 +34,9 @@ struct Kept {
 impl KnownSteps {
     /// Knowledge that the program marks its steps, without any known command.
     ///
-    /// Repeated commands within a marked step count as different commands, for example if a step
-    /// adds up the gradients of several batches. If a run begins with `KnownSteps::marked()`,
-    /// repeated commands count as different commands in the first step, too.
+    /// In a program that marks steps, repeated commands within a step count as different commands,
+    /// for example if a step adds up the gradients of several batches. In a run that begins with
+    /// `KnownSteps::marked()`, they count as different already in the first step.
     #[must_use]
     pub fn marked() -> Self {
         Self(Kept { marked: true, ..Kept::default() })
@@ -59,7 +59,7 @@ impl Steps {
     /// Copies the knowledge for another run.
     pub fn keep(&self) -> KnownSteps {
         let mut nodes = self.nodes.clone();
-        // Another run numbers courses and parts anew.
+        // Reset the numbers of courses and parts, because another run counts both anew.
         nodes.iter_mut().for_each(|node| (node.place, node.part) = ((0, 0), 0));
         let mut same: Vec<_> = self.same.iter().map(|(&role, &now)| (role, now)).collect();
         same.sort_unstable();
@@ -79,7 +79,7 @@ impl Steps {
         branches.for_each(|branch| branch.begin_again());
         for node in 0..steps.nodes.len() as NodeId {
             if let Some(key) = steps.context_of(node) {
-                // Several nodes may share a context; the index keeps the first.
+                // Several nodes may share a context; the index keeps only the first node.
                 steps.index.entry(key).or_insert(node);
             }
         }

@@ -169,7 +169,8 @@ fn accumulating(parts: usize) -> Vec<Line> {
     step
 }
 
-/// The course is the whole step, so it shows that values made in one part are used in a later part.
+/// The predicted course is the whole step, so it shows that values made in one part are used in a
+/// later part.
 #[test]
 fn parts_of_a_marked_step_are_told_apart_while_one_holds_something_for_another() {
     for parts in 1..6 {
@@ -185,8 +186,8 @@ fn parts_of_a_marked_step_are_told_apart_while_one_holds_something_for_another()
             let nodes = told.steps.nodes.len();
             (0..20).for_each(|_| assert_eq!(told.tell_all(&step), 0));
             assert_eq!(told.steps.nodes.len(), nodes);
-            // Another run predicts even its first step. If the first run did not know at first that
-            // steps are marked, up to one command of each part is not predicted.
+            // Another run predicts even its first step. At most one command of each part is not
+            // predicted, if the first run learned only at its first mark that steps are marked.
             let astray = usize::from(steps > 2);
             let kept = told.steps.keep();
             let mut again = Told { steps: Steps::of_another_run(kept), ..Told::default() };
@@ -197,8 +198,8 @@ fn parts_of_a_marked_step_are_told_apart_while_one_holds_something_for_another()
     }
 }
 
-/// Parts after which none of their outputs is held, such as the batches of an evaluation, share
-/// their nodes, however many parts come.
+/// Parts that leave no held output, such as the batches of an evaluation, share their nodes,
+/// however many parts come.
 #[test]
 fn parts_that_hold_nothing_are_the_same() {
     let evaluate = [PASS, &[(60, &["d"], &[]), (GONE, &["d"], &[])]].concat();
@@ -209,7 +210,7 @@ fn parts_that_hold_nothing_are_the_same() {
     }
     let nodes = told.steps.nodes.len() - before;
     assert!(nodes <= 2 * evaluate.len(), "{nodes}");
-    // Parts of which an output stays held get separate nodes, up to a limit.
+    // Parts with an output that stays held get separate nodes, up to a limit.
     let holds = [PASS, &[(60, &["d"], &[])]].concat();
     for _ in 0..MOST_APART / 4 {
         told.tell_all(&holds);
@@ -218,8 +219,8 @@ fn parts_that_hold_nothing_are_the_same() {
     assert!(nodes > MOST_APART / 2 && nodes <= MOST_APART + 4 * holds.len(), "{nodes}");
 }
 
-/// A missing or added command breaks the prediction only until the sequence is found again. Tested
-/// at each position of the step.
+/// A missing or added command breaks the prediction only until the sequence is found again. The
+/// test removes or adds a command at each position of the step.
 #[test]
 fn missing_or_added_commands_do_no_harm_after_eight_commands() {
     for position in 0..TRAIN.len() {
@@ -338,8 +339,8 @@ fn several_kinds_of_step_lie_side_by_side() {
     }
 }
 
-/// The recognizer learns of turns by plan after they ran. Its predictions are then the same as if
-/// it had received the commands of these turns.
+/// The recognizer learns of turns by plan after they ran. After a turn by plan, predictions are the
+/// same as if the recognizer had received the turn's commands.
 #[test]
 fn turns_that_came_unheard_count_once_they_are_told_of() {
     for (train, evaluate) in [(1, 1), (3, 1), (9, 2), (4, 3)] {
@@ -365,8 +366,8 @@ fn turns_that_came_unheard_count_once_they_are_told_of() {
     }
 }
 
-/// A step of an optimizer that makes new parameters and frees the old parameters. The first step
-/// has other commands, as with Adam.
+/// A step of an optimizer that makes new parameters and frees the old parameters. If `first` is
+/// set, the step has other commands, like the first step of Adam.
 fn functional(first: bool) -> Vec<Line> {
     const MOMENTS: [&[Line]; 2] = [
         &[(46, &["w1", "d0", "m1"], &["m1'"]), (GONE, &["m1"], &[])],
@@ -515,8 +516,8 @@ fn a_command_that_reads_what_another_will_read_is_told_apart_from_that() {
     }
 }
 
-/// It is unknown whether commands after the known commands use the held values. An evictor that
-/// frees such values earlier might have to recompute them for the end of the step.
+/// Values held at the end of the known commands count as used there, because later commands may use
+/// them. Otherwise an evictor might free held values early, and have to recompute them.
 #[test]
 fn values_held_at_the_end_of_what_is_known_count_as_used_there() {
     let mut again =
@@ -541,7 +542,7 @@ fn commands_that_never_repeat_are_forgotten() {
         assert!(told.steps.nodes.len() <= MOST);
     }
     assert!(told.steps.bytes() < 64 << 20, "{}", told.steps.bytes());
-    // Then commands repeat.
+    // From here on, commands repeat.
     for _ in 0..4 {
         told.tell_all(TRAIN);
     }

@@ -8,7 +8,7 @@ use crate::Block;
 pub struct Counted {
     /// Upper bound of the limit.
     pub(super) maximum: u64,
-    /// Bytes that may be in use. Never below `used`.
+    /// Bytes that may be in use. The limit is never below `used`.
     pub(super) limit: u64,
     pub(super) used: u64,
     pub(super) peak: u64,

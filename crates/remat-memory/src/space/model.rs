@@ -72,8 +72,8 @@ pub(super) enum Operation {
     Squeeze,
     Trim,
     AskAgain,
-    /// Limits the source from now on. The source gives `all` granules in total, at most `most`
-    /// granules at once, and `spare` granules more than requested.
+    /// Limits what the source gives from now on. The source gives `all` granules in total, at most
+    /// `most` granules at once, and `spare` granules more than requested.
     Ration {
         all: u64,
         most: u64,

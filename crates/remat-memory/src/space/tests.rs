@@ -195,15 +195,15 @@ fn a_device_that_refuses_gives_what_it_has() {
     assert!(take(&mut space, 12 * MIB, &mut source).is_none());
     let asked: Vec<_> = source.asked.iter().map(|bytes| bytes / MIB).collect();
     assert_eq!(asked, [2, 16, 15, 14, 13, 12, 11, 10, 9, 8]);
-    // Refused bytes are not free, and no further request is made ...
+    // Refused bytes are not free, and the space makes no further request.
     assert_eq!((space.capacity(), space.free_bytes()), (10 * MIB, 8 * MIB));
     assert!(take(&mut space, 9 * MIB, &mut source).is_none());
     assert_eq!(source.asked.len(), 10);
-    // ... but freed bytes can be used, ...
+    // Freed bytes can be used.
     space.free(first);
     let all = take(&mut space, 10 * MIB, &mut source).unwrap();
     space.free(all);
-    // ... and the source may have more later.
+    // The source may have more memory later.
     source.all = 30 * MIB;
     space.ask_again();
     assert!(take(&mut space, 30 * MIB, &mut source).is_some());

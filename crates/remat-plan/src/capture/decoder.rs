@@ -3,8 +3,8 @@
 use super::{Capture, CaptureError, CapturedBuffer, CapturedOp};
 
 /// The forward pass of a decoder in half precision, over parameters kept in single precision. The
-/// casts of all parameters come first, as if a compiler pass had inserted the casts. So before the
-/// first layer runs, all parameters are in memory in both precisions.
+/// casts of all parameters come first, as if a compiler pass had inserted the casts. Because all
+/// casts come first, all parameters are in memory in both precisions before the first layer runs.
 ///
 /// A layer is attention (`4 * width^2` parameters) and a feed-forward network (`8 * width^2`), with
 /// residual connections. Norms and embeddings are left out, because they have few bytes. CANN's

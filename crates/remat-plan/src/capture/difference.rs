@@ -18,8 +18,8 @@ pub enum Difference {
         /// Name of the op in the second step; `None` if the step has no op at this position.
         second: Option<Arc<str>>,
     },
-    /// The buffers of this number differ in size, alignment, or existence before or after the step,
-    /// or one step has no buffer of this number.
+    /// The buffers with this number differ in size, alignment, or existence before or after the
+    /// step, or one step has no buffer with this number.
     Buffer(usize),
 }
 

@@ -32,8 +32,8 @@ impl<'a> Usage<'a> {
     }
 
     /// Whether exactly `left` uses of a buffer remain and the buffer does not stay after the step.
-    /// If so, with `left` 0 the buffer is no longer needed, and with `left` 1 its next use is its
-    /// last.
+    /// For `left` 0, `true` means that the buffer is no longer needed; for `left` 1, that its next
+    /// use is its last.
     fn goes(&self, buffer: usize, left: usize) -> bool {
         !self.capture.buffers[buffer].after && self.left[buffer] == left
     }

@@ -32,7 +32,7 @@ const NAMES: [(&str, Field); 13] = [
     ("offset", Field::Offset),
 ];
 
-/// Name of the column whose value is always the last instant of the life, whatever [`Lives`] says.
+/// Name of the column whose value is the last instant of the life, under both values of [`Lives`].
 const END: &str = "end";
 
 /// Columns that every file needs, each with its first name in `NAMES`.

@@ -16,7 +16,7 @@ pub(super) fn excerpt(text: &str) -> String {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CsvError {
-    /// An error of the system.
+    /// Reading or writing failed with an error of the operating system.
     #[error("the file cannot be read or written: {0}")]
     Io(#[from] io::Error),
     /// The file is empty.

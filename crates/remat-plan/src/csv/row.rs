@@ -13,8 +13,8 @@ pub(super) struct Row {
 }
 
 impl Columns {
-    /// Reads the line of a buffer. Returns its id, and its other values as a `Row`. Adds the size
-    /// of the buffer, with the bytes that alignment may waste, to `total`.
+    /// Reads the line of a buffer. Returns the id of the buffer, and its other values as a `Row`.
+    /// Adds the size of the buffer, with the bytes that alignment may waste, to `total`.
     pub fn row<'a>(
         &self,
         line: &'a str,

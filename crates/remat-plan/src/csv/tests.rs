@@ -54,7 +54,7 @@ fn written_instances_are_read_back() {
         let mut solution = Vec::new();
         instance.write_placement(&planned.placement, &mut solution, Lives::HalfOpen).unwrap();
         let solution = String::from_utf8(solution).unwrap();
-        // Without the last field, the lines equal those of the file without offsets.
+        // Without the last field, the lines equal the lines of the file without offsets.
         let (lines, offsets): (Vec<_>, Vec<_>) =
             solution.lines().filter_map(|line| line.rsplit_once(',')).unzip();
         assert_eq!(lines, written(&instance, Lives::HalfOpen).lines().collect::<Vec<_>>());

@@ -42,7 +42,7 @@ impl fmt::Display for Role {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
-    /// An error of the system.
+    /// Reading or writing failed with an error of the operating system.
     #[error("the graph cannot be read or written: {0}")]
     Io(#[from] io::Error),
     /// The file has more bytes than a graph may have.
@@ -90,7 +90,7 @@ pub enum GraphError {
         /// Requested alignment.
         alignment: u64,
     },
-    /// An op cannot name a tensor in this role.
+    /// An op names a tensor in a role that the tensor cannot have.
     #[error("op {op} ({name:?}): {role}: {tensor:?}: {why}")]
     Operand {
         /// Position of the op.

@@ -28,8 +28,7 @@ impl<'a> Scored<'a> {
     }
 }
 
-/// Orders of all these schedulers, each with its load and the size of its placement by this
-/// planner.
+/// Orders of all `schedulers`, each with its load and the size of its placement by `planner`.
 ///
 /// # Errors
 ///

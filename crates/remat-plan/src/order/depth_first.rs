@@ -5,8 +5,8 @@ use super::{Order, OrderError, Reach, Scheduler};
 use crate::{Capture, Limits};
 
 /// `dfs`: runs the op that became ready last. If several ops became ready together, the op that
-/// comes first in the program runs first. So a branch runs to its end before the next branch
-/// begins.
+/// comes first in the program runs first. Choosing the newest ready op makes a branch run to its
+/// end before the next branch begins.
 ///
 /// CANN also has this order. The method uses a stack where `bfs` uses a queue. Time: O(operands).
 /// The order is weak if the branches come in the wrong order: the inputs of the later branches stay
@@ -43,12 +43,13 @@ impl Scheduler for DepthFirst {
 }
 
 /// `reverse-dfs`: visits the ops without successors in the order of the program. All ops that a
-/// visited op needs run just before it. So each op runs only when the first op that needs its
-/// results is about to run.
+/// visited op needs run just before it. Each op therefore runs only when the first op that needs
+/// its results is about to run.
 ///
 /// CANN and XLA (`PostOrder`) have this order. Time: O(operands). The order is weak on training
-/// steps whose updates are at the end. Just before each update, only the part of the backward pass
-/// runs that this update needs. Meanwhile, the values for later updates stay in memory.
+/// steps whose updates are at the end. Just before each update, the order runs only the part of the
+/// backward pass that the update needs. The values for later updates stay in memory until these
+/// updates run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReverseDepthFirst;
 

@@ -11,22 +11,22 @@ use rustc_hash::FxHashMap;
 /// `exact`: finds an order with the least load among the orders that the reach allows.
 ///
 /// The method is dynamic programming over sets of ops that have run (Ahn et al., Serenity, MLSys
-/// 2020). A *way* to a set is an order of its ops. The bytes in use after a set has run do not
-/// depend on the way. So only one way with the least peak is kept for each set. Three rules keep
-/// the number of sets small:
+/// 2020). A *way* to a set is an order of its ops. The bytes in use after a set of ops has run do
+/// not depend on the way to the set. For each set, only one way with the least peak is kept. Three
+/// rules keep the number of sets small:
 ///
 /// - The order with the least load among the orders of the other schedulers is the answer if this
 ///   load equals the [`floor`].
 /// - A way is dropped if its peak is at least the load of the best order of the other schedulers.
 /// - If an op does not raise the peak and does not increase the bytes in use, this op runs next,
-///   and no other op is tried in its place. Running such an op early never makes a later op need
-///   more memory.
+///   and no other op is tried in its place. An op that increases neither the peak nor the bytes in
+///   use can run early: no later op then needs more memory.
 ///
 /// The number of sets can grow exponentially with the number of ops ready at once. The search fails
-/// if it finds more than `sets` ways. The state after a set is restored by running the ops of its
-/// way again. The search also fails if all restored states would take more than `128 * sets` runs
-/// of ops. Each set takes about 100 bytes, plus an eighth of a byte for each op of the step. The
-/// search fails on wide graphs, unless the rules leave few sets.
+/// if it finds more than `sets` ways. The state after a set of ops is restored by running the ops
+/// of its way again. The search also fails if all restored states would take more than `128 * sets`
+/// runs of ops. Each set takes about 100 bytes, plus an eighth of a byte for each op of the step.
+/// The search fails on wide graphs, unless the rules leave few sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exact {
     /// Limit on the number of ways kept. At least one way is kept for each set.
@@ -70,8 +70,8 @@ impl Scheduler for Exact {
         reach: Reach,
         limits: &Limits,
     ) -> Result<Order<'a>, OrderError> {
-        // The load of the best order of the other schedulers is an upper bound. If it equals the
-        // floor, this order is the answer.
+        // The load of the best order of the other schedulers is an upper bound. If this bound
+        // equals the floor, the known order is the answer.
         let mut known = capture.program();
         let others: [&dyn Scheduler; 5] =
             [&Sink, &LeastPeak, &DepthFirst, &ReverseDepthFirst, &BreadthFirst];
@@ -99,8 +99,7 @@ impl Scheduler for Exact {
                 if limits.over() {
                     return Err(OrderError::TooLong { scheduler: self.name() });
                 }
-                // Runs the ops of the way again, to find the ready ops and the bytes in use after
-                // these ops.
+                // Runs the ops of the way again, to restore the ready ops and the bytes in use.
                 let (mut issue, mut usage) = (Issue::new(capture, reach), Usage::new(capture));
                 let ran = ops_of(&ways, set.way);
                 runs = runs.checked_sub(ran.len()).ok_or(too_many.clone())?;
@@ -153,7 +152,7 @@ fn ops_of(ways: &[Way], mut at: usize) -> Vec<usize> {
 }
 
 /// Ops to try next. If some continuation of the current way has a load below `bound`, then a
-/// continuation with the least load begins with one of these ops.
+/// continuation with the least load begins with one of the returned ops.
 fn moves(issue: &Issue<'_>, usage: &Usage<'_>, bound: u64) -> Vec<usize> {
     let is_free =
         |&&op: &&usize| usage.during(op) <= usage.peak() && usage.after(op) <= usage.alive();

@@ -3,8 +3,8 @@
 use super::{Capture, Reach};
 use std::collections::BTreeSet;
 
-/// A step in progress. Commands arrive as far as the reach allows. An op is ready once it has
-/// arrived and all its predecessors have run.
+/// A step in progress. Commands arrive in the order of the program, as many as `reach` allows. An
+/// op is ready once it has arrived and all its predecessors have run.
 #[derive(Clone, Debug)]
 pub(super) struct Issue<'a> {
     capture: &'a Capture,
@@ -59,7 +59,7 @@ impl<'a> Issue<'a> {
         self.come();
     }
 
-    /// Lets commands arrive as far as the reach allows.
+    /// Lets as many commands arrive as `reach` allows.
     fn come(&mut self) {
         let count = self.missing.len();
         let most = match self.reach {

@@ -11,11 +11,12 @@ use crate::{Capture, Limits};
 /// - the dynamic rule: the outputs of the op have more bytes than the inputs that the move would
 ///   keep in memory longer.
 ///
-/// Source: CANN's article on the order of ops, which has the rules for graphs without updates. Here
-/// an op also stays before ops that overwrite its inputs. A pass visits the ops from the last to
-/// the first. Passes are repeated until no op moves; in each pass, only one op of a chain moves.
-/// Time: O(operands) per pass. Two to four passes are usual, and the limit is 64. The method
-/// changes little or nothing if the order of the program is already good, as in training steps.
+/// Source: CANN's article on the order of ops, which has the rules for graphs without updates. In
+/// this implementation, an op also stays before ops that overwrite its inputs. A pass visits the
+/// ops from the last to the first. Passes are repeated until no op moves; in each pass, only one op
+/// of a chain moves. Time: O(operands) per pass. Two to four passes are usual, and the limit is 64.
+/// The method changes little or nothing if the order of the program is already good, as in training
+/// steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sink;
 

@@ -261,10 +261,10 @@ fn casts_put_first_sink() {
         let sink = Sink.order(&capture, Reach::Held(usize::MAX), &Limits::none()).unwrap();
         let (square, row) = (width * width, tokens * width);
         let parameters = 12 * square * layers as u64;
-        // Each op of the first layer has three numbers. The first is the rows of activations in
-        // use. The second is the half-precision weights in use if each weight is cast when needed.
-        // The third is the weights already freed if all weights are cast first. Weights are in
-        // squares of the width.
+        // Each op of the first layer has three numbers. The first number is the rows of activations
+        // in use. The second number is the half-precision weights in use if each weight is cast
+        // when needed. The third number is the weights already freed if all weights are cast first.
+        // Weights are counted in units of `width^2` parameters.
         let ops = [(4, 3, 0), (5, 0, 3), (3, 1, 3), (3, 0, 4), (5, 4, 4), (9, 0, 8), (6, 4, 8)];
         let most = |bytes: fn((u64, u64, u64), [u64; 3]) -> u64| {
             ops.iter().map(|&op| bytes(op, [parameters, square, row])).max().unwrap()

@@ -11,9 +11,9 @@ use crate::{Change, Lifetimes, Limits, PlanError, Planned, Planner};
 /// the top, and the size of the placement grows.
 ///
 /// Source: MegEngine's static memory planning (`BEST_FIT`). Time: O(n log n) for n buffers. The
-/// planner ignores later buffers when it places a buffer. So the planner is weak if sizes vary
-/// much: early buffers leave holes that later buffers do not fit into. The planner supports neither
-/// gaps nor colours.
+/// planner ignores later buffers when it places a buffer. The planner is weak if sizes vary much,
+/// because early buffers leave holes that later buffers do not fit into. The planner supports
+/// neither gaps nor colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BestFit;
 

@@ -27,7 +27,7 @@ pub struct BinaryBlock {
     /// Choice among the free blocks.
     pub take: Take,
     /// Sizes of blocks are rounded up to a multiple of this number of bytes: 512 as in CANN, or 1
-    /// to waste no bytes. The name of the planner does not contain it.
+    /// to waste no bytes. The name of the planner does not contain this number.
     pub round: u64,
 }
 

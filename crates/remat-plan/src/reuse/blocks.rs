@@ -19,7 +19,8 @@ pub enum Take {
     /// the tests.
     #[default]
     Newest,
-    /// The block made first, as in the article. The time of its release does not matter.
+    /// The block made first, as in the article. The time at which a block was released does not
+    /// matter.
     Oldest,
 }
 
@@ -45,7 +46,7 @@ impl Take {
 /// A block of bytes that several buffers use one after another.
 #[derive(Debug, Default)]
 pub(super) struct Block {
-    /// Size of the largest buffer in the block. GE shrinks its blocks to this size in the end
+    /// Size of the largest buffer in the block. In the end, GE shrinks its blocks to this size
     /// (resize).
     pub size: u64,
     /// Buffers in order of time.

@@ -24,19 +24,20 @@ use remat_rng::SplitMix64;
 /// The method is MiniMalloc's search (Moffitt, ASPLOS 2023). A search decides whether the buffers
 /// fit into a capacity, which is a number of bytes. Buffers are placed from low to high addresses,
 /// each on top of the placed buffers that are alive at the same time. At every instant, the lowest
-/// address that an unplaced buffer may get, plus the bytes of the unplaced buffers alive then, must
-/// not exceed the capacity. No buffer is placed so high that an unplaced buffer would fit below it.
-/// Groups of buffers whose lives do not overlap are placed separately. At each capacity, the
-/// buffers are tried in three orders in turn. If no order gives an answer within a limit on nodes,
-/// the limit is doubled for the next round.
+/// address that an unplaced buffer may get, plus the bytes of the unplaced buffers alive at that
+/// instant, must not exceed the capacity. No buffer is placed so high that an unplaced buffer would
+/// fit below it. Groups of buffers whose lives do not overlap are placed separately. At each
+/// capacity, the buffers are tried in three orders in turn. If no order gives an answer within a
+/// limit on nodes, the limit is doubled for the next round.
 ///
-/// Three rules are added. A buffer is passed over if it could have been placed lower than the last
-/// placed buffer, but was not. Another buffer must then be placed below the passed buffer, which
-/// raises the lowest possible address of the passed buffer. Buffers with equal lives are tried in
-/// only one order. States that failed are remembered. The first capacity tried is the load; higher
-/// capacities follow. Between these searches, short searches in random variations of the orders
-/// lower the size of the best placement. The variations are the same in each run. The answer is
-/// proven if its bytes equal the load, or if all smaller capacities have failed.
+/// Three rules extend MiniMalloc's search. A buffer is passed over if it could have been placed
+/// lower than the last placed buffer, but was not. Another buffer must then be placed below the
+/// passed buffer, which raises the lowest possible address of the passed buffer. Buffers with equal
+/// lives are tried in only one order. The search remembers states that failed, and does not try
+/// them again. The search tries the load as the first capacity, and then higher capacities. Between
+/// the searches at two capacities, short searches in random variations of the orders lower the size
+/// of the best placement. The variations are the same in each run. The answer is proven if its
+/// bytes equal the load, or if all smaller capacities have failed.
 ///
 /// The search begins with the best of some quick placements, including the placements by hints.
 /// Sizes are not rounded up for alignment, and other buffers may use the gaps of a buffer. The
@@ -69,8 +70,8 @@ impl Exact {
     }
 
     /// Searches for a smaller placement than `best`, which is a placement of the same lifetimes.
-    /// Returns the placement of `best` if no smaller placement is found. The search may have proven
-    /// that `best` is the smallest.
+    /// Returns the placement of `best` if no smaller placement is found. The returned placement is
+    /// proven if the search has excluded all smaller placements.
     pub(super) fn improve(
         &self,
         lifetimes: &Lifetimes,
@@ -89,7 +90,8 @@ impl Exact {
     ) -> Result<Planned, PlanError> {
         Knows::Gaps.check(self, lifetimes)?;
         let Sections { unit, parts } = Sections::new(lifetimes);
-        // The planner fails if a part exceeds its limits.
+        // The planner fails if a part, a group of buffers linked in time, has more buffers or
+        // pieces than the limits allow.
         let largest = parts.iter().map(|part| part.items.len()).max().unwrap_or(0);
         if largest > Self::LIMIT {
             let (planner, limit) = (self.name(), Self::LIMIT);
@@ -109,7 +111,8 @@ impl Exact {
         if best.proven {
             return Ok(best);
         }
-        // The descent of each part begins at the height that the part has in `best`.
+        // The search for a lower placement of each part begins at the height that the part has in
+        // `best`.
         let mut offsets = best.placement.offsets().to_vec();
         let mut descents: Vec<Descent> = parts
             .iter()
@@ -120,7 +123,8 @@ impl Exact {
             })
             .collect();
         let mut nodes = if limits.until.is_some() { u64::MAX } else { self.nodes };
-        // The highest part determines the size of the placement, so this part is lowered next.
+        // The highest part determines the size of the placement, so the search lowers this part
+        // next.
         let mut last = 0;
         let proven = loop {
             let floor = descents.iter().map(|descent| descent.floor).max().unwrap_or(0);
@@ -137,8 +141,8 @@ impl Exact {
             }
             descents[part].step(&parts[part], floor, &mut nodes, limits);
         };
-        // Parts that were lowered get their new addresses. All other parts keep their addresses
-        // from `best`.
+        // Parts for which a lower placement was found get their new addresses. All other parts keep
+        // their addresses from `best`.
         for (part, descent) in parts.iter().zip(&descents) {
             for (item, offset) in part.items.iter().zip(&descent.offsets) {
                 offsets[item.buffer] = offset * unit;

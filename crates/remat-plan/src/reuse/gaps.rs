@@ -123,8 +123,8 @@ impl Gaps {
             busy.clear();
             match own {
                 [] => continue,
-                // The buffer has no gaps in its life. Its obstacles are sorted by address, because
-                // `placed` is.
+                // The buffer has no gaps in its life. The obstacles of a buffer without gaps are
+                // already sorted by address, because `placed` is sorted.
                 [Part { lower, upper, .. }] if lifetimes.gaps(i).is_empty() => {
                     let meets = |it: &&Placed| *lower < it.upper && it.lower < *upper;
                     busy.extend(placed.iter().filter(meets).map(|it| (it.begin, it.end)));
@@ -157,7 +157,8 @@ fn obstacles<'a>(
 ) -> impl Iterator<Item = (u64, u64)> + 'a {
     let meets = |it: &&Placed| part.lower < it.upper && it.lower < part.upper;
     // Only `part` must not overlap the placed part; the bytes of the buffer above and below `part`
-    // may. So the obstacle is smaller than the placed part by these bytes.
+    // may overlap it. The obstacle is therefore smaller than the placed part by the bytes above and
+    // below `part`.
     let (above, below) = (buffer.size - part.end, part.begin);
     let obstacle = move |it: &Placed| (it.begin + above, it.end.saturating_sub(below));
     placed.iter().filter(meets).map(obstacle).filter(|&(_, end)| end > 0)

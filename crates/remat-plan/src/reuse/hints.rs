@@ -1,4 +1,4 @@
-//! Placements made from hints. A search begins with these placements.
+//! Placements made from hints. A search begins with placements made from hints.
 
 use std::cmp::Reverse;
 

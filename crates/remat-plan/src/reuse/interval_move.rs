@@ -279,7 +279,7 @@ mod tests {
     }
 
     /// On MiniMalloc's instances A to F, the ratios of bytes to load differ by at most 0.01 from
-    /// those that this project's scripts gave.
+    /// the results of this project's scripts.
     #[test]
     fn ratios_are_those_of_the_source() {
         let ratios = [1.568, 1.587, 1.244, 1.335, 1.342, 1.252];

@@ -4,7 +4,7 @@
 //! The planner has three stages, which follow the article on memory allocation in NNVM, and the
 //! source of NNVM. Names in parentheses are names in the source of NNVM. [`MemoryPlan`]
 //! (`PlanMemory`) visits the nodes of an [`NnvmGraph`] in order, and counts the remaining reads of
-//! each value. It gives each computed value a *storage*: a numbered block of memory.
+//! each value. The first stage gives each computed value a *storage*: a numbered block of memory.
 //! [`StoragePlan`] (`DecorateMemoryPlan`) adds storages for variables, and moves values that are
 //! assigned to a variable into the storage of the variable. [`SharedPool`] (GraphRuntime's
 //! `SetupStorage`) gives the storages addresses. Unlike NNVM's pool, a [`SharedPool`] can serve
@@ -83,8 +83,8 @@ pub enum MatchRange {
     /// The storage may be at most this many times larger or smaller. With 0, no storage is reused;
     /// with 1, only storages of exactly the requested size.
     Times(u64),
-    /// The range of 1, 2, 4, 8 and 16 times that gives the smallest plan; the first of them on a
-    /// tie (`NNVM_AUTO_SEARCH_MATCH_RANGE`).
+    /// The best of the ranges 1, 2, 4, 8 and 16 times, which gives the smallest plan; on a tie, the
+    /// first range (`NNVM_AUTO_SEARCH_MATCH_RANGE`).
     Auto,
 }
 
@@ -121,21 +121,22 @@ impl fmt::Display for MatchRange {
 /// `nnvm` is `nnvm:16`.
 ///
 /// Source: `PlanMemory` and `GraphAllocator` of NNVM, as for [`MemoryPlan`]. Lifetimes hold less
-/// information than a graph. For example, they do not say which outputs may be written in place.
+/// information than a graph. For example, lifetimes do not say which outputs may be written in
+/// place.
 ///
-/// At each instant, the buffers that end are released first, in the order of their numbers. Then
-/// the buffers that begin request storages: the largest first, and buffers of equal size in the
-/// order of their numbers. (In a graph, the outputs of a node request storages before its inputs
-/// are released. Lifetimes say the same if each input ends one instant after the outputs begin. An
-/// input that ends when an output begins may give its storage to that output.) Storages lie one
-/// after another, each aligned to a multiple of all alignments of its buffers. Buffers of different
-/// colours never share a storage. Gaps are not supported.
+/// At each instant, the buffers that end are released first, in the order of their numbers.
+/// Afterwards, the buffers that begin request storages: the largest first, and buffers of equal
+/// size in the order of their numbers. (In a graph, the outputs of a node request storages before
+/// its inputs are released. Lifetimes express this order of requests if each input ends one instant
+/// after the outputs begin. An input that ends when an output begins may give its storage to that
+/// output.) Storages lie one after another, each aligned to a multiple of all alignments of its
+/// buffers. Buffers of different colours never share a storage. Gaps are not supported.
 ///
 /// Time: O(n log n) for n buffers, and five times as long for [`MatchRange::Auto`], without a limit
 /// on n. The planner is weak if sizes differ much: even a large storage holds only one buffer at a
 /// time. On steps of three networks, plans took 1.03 to 1.70 times the load (1.02 to 1.67 times
-/// with [`MatchRange::Auto`]). On MiniMalloc's six hard instances, they took 1.28 to 2.71 times the
-/// load (1.28 to 2.50 times).
+/// with [`MatchRange::Auto`]). On MiniMalloc's six hard instances, plans took 1.28 to 2.71 times
+/// the load (1.28 to 2.50 times with [`MatchRange::Auto`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Nnvm {
     /// Range of sizes in which a free storage may be reused.
@@ -190,8 +191,8 @@ impl Planner for Nnvm {
     }
 }
 
-/// Begins and ends of lives in order of time. At each instant, all ends come first. Then come the
-/// begins, the largest buffers first.
+/// Begins and ends of lives in order of time. At each instant, all ends come first. The begins
+/// follow, the largest buffers first.
 fn largest_first(lifetimes: &Lifetimes) -> Vec<Change> {
     let buffers = lifetimes.buffers();
     let mut changes = lifetimes.changes();

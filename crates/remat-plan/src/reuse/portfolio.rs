@@ -40,8 +40,8 @@ pub struct Answer {
 
 impl Portfolio {
     /// Runs the planners, and returns their answers in order. [`Planner::plan`] returns the best of
-    /// these placements; the first on a tie. The placements of all planners are in memory at the
-    /// same time.
+    /// the placements found; the first on a tie. The placements of all planners are in memory at
+    /// the same time.
     ///
     /// # Errors
     ///
@@ -71,7 +71,7 @@ impl Portfolio {
             answers.push(timed(planner.name(), || planner.plan(lifetimes, limits)));
         }
         if best(&answers).is_none() {
-            // An answer is required even after the time limit. This planner supports all properties
+            // An answer is required even after the time limit. `Gaps` supports all properties
             // except colours.
             let gaps = Gaps::default();
             answers.push(timed(gaps.name(), || gaps.plan(lifetimes, &Limits::none())));

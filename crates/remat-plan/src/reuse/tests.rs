@@ -83,7 +83,7 @@ fn naive_load(buffers: &[Buffer]) -> u64 {
     buffers.iter().map(|buffer| alive(buffer.lower)).max().unwrap_or(0)
 }
 
-/// Kinds of instances. Some of each kind have alignments.
+/// Kinds of instances. Some instances of each kind have alignments.
 const KINDS: [fn(&mut SplitMix64, usize) -> Vec<Buffer>; 8] =
     [anything, nested, all_at_once, in_turn, of_few_sizes, empty, huge, of_a_step];
 

@@ -18,18 +18,19 @@ use crate::{Lifetimes, Limits, PlanError, Planned, Planner};
 /// time, and buffers that begin at the same instant in the order of their numbers. A buffer takes
 /// the free block that was released last; on a tie, the block that was made last.
 ///
-/// For the second level, blocks are visited, the largest first; on a tie, the block that was made
-/// first. A block is placed into the first outermost block in which it fits. The block gets the
-/// lowest address at which it shares no bytes with blocks in use at the same times. This address is
-/// the begin of the outermost block, or the end of another block inside. A block that fits into no
-/// outermost block becomes an outermost block. Outermost blocks lie one after another.
+/// For the second level, blocks are visited from the largest to the smallest; on a tie, the block
+/// that was made first comes first. A block is placed into the first outermost block in which it
+/// fits. The block gets the lowest address at which it shares no bytes with blocks in use at the
+/// same times. The lowest address is the begin of the outermost block, or the end of another block
+/// inside. A block that fits into no outermost block becomes an outermost block. Outermost blocks
+/// lie one after another.
 ///
 /// On more than two levels, the blocks inside an outermost block are tried before the outermost
 /// block. The innermost blocks come first; on a tie the smallest block, then the block at the
-/// lowest address. (The article does not define this order. It only says that further levels work
-/// in the same way.) All blocks are aligned to a multiple of all alignments. A buffer with gaps is
-/// a block of its own, in which other blocks may lie during the gaps. The planner does not support
-/// colours, bytes kept in gaps, or, with one level, gaps.
+/// lowest address. (The article does not define this order. The article only says that further
+/// levels work in the same way.) All blocks are aligned to a multiple of all alignments. A buffer
+/// with gaps is a block of its own, in which other blocks may lie during the gaps. The planner does
+/// not support colours, bytes kept in gaps, or, with one level, gaps.
 ///
 /// The first level takes time O(n log n) for n buffers, without a limit on n. The second level
 /// takes time O(n^2) for n blocks, where n is at most [`TwoLevel::LIMIT`]. Further levels take more
@@ -46,7 +47,7 @@ pub struct TwoLevel {
     /// so on.
     pub levels: u32,
     /// Sizes of blocks are rounded up to a multiple of this number of bytes: 512 as in CANN, or 1
-    /// to waste no bytes. The name of the planner does not contain it.
+    /// to waste no bytes. The name of the planner does not contain this number.
     pub round: u64,
 }
 
@@ -155,7 +156,7 @@ struct Place {
 /// An outermost block and all blocks in it.
 #[derive(Debug)]
 struct Nest {
-    /// Positions in the order in which the blocks were added. The first is the position of the
+    /// Positions in the order in which the blocks were added. The first position is that of the
     /// outermost block.
     places: Vec<Place>,
 }
@@ -165,8 +166,8 @@ impl Nest {
         Self { places: vec![Place { block, begin: 0, end: size, depth: 0 }] }
     }
 
-    /// Puts a block into the first block of the nest in which it fits. Returns whether it fits into
-    /// a block; `None` if the time is up.
+    /// Puts a block into the first block of the nest in which it fits. Returns whether the new
+    /// block fits into some block of the nest; `None` if the time is up.
     fn put(
         &mut self,
         block: usize,

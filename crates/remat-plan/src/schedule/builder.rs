@@ -30,8 +30,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Runs an op. The ops that make its missing inputs run again first. `room` is called before
-    /// each run, so that the caller can drop buffers.
+    /// Runs an op. Before the op, the ops that make its missing inputs run again. `room` is called
+    /// before each run, so that the caller can drop buffers.
     pub fn run(&mut self, op: usize, mut room: impl FnMut(&mut Self, usize)) {
         let mut stack = vec![op];
         self.pin(op, 1);

@@ -17,7 +17,7 @@ pub(super) struct Facts {
     ///   can be made again with the same values.
     pub may_go: Vec<bool>,
     /// Buffer -> last position at which the buffer may be used, or read to make another buffer
-    /// again. Only needed for buffers that may not be dropped.
+    /// again. The position is needed only for buffers that may not be dropped.
     pub wanted_until: Vec<usize>,
 }
 

@@ -7,9 +7,9 @@ use crate::Order;
 ///
 /// A segment ends once its own values that are still needed reach a limit in bytes. A value that
 /// later segments use is dropped between two of its uses, the second of which is in a later
-/// segment. Of several such pairs of uses, the pair with the longest distance is chosen. For the
-/// next use, the value is made again, together with the missing values of its segment that are
-/// needed for it. The values of the last op of each segment are not dropped.
+/// segment. Among several pairs of uses that qualify, the pair with the longest distance is chosen.
+/// For the next use, the value is made again, together with the missing values of its segment that
+/// are needed for it. The values of the last op of each segment are not dropped.
 ///
 /// Source: Chen et al., Training Deep Nets with Sublinear Memory Cost (2016), in the version of
 /// MegEngine's Sublinear with its defaults. MegEngine can also search for cuts with a genetic
@@ -169,8 +169,8 @@ fn drops(order: &Order<'_>, ends: &[usize], builder: &Builder<'_>) -> Vec<Vec<us
         for &buffer in made(at).iter().filter(|&&buffer| builder.facts.may_go[buffer]) {
             let uses = &builder.facts.uses[buffer];
             let first = uses.partition_point(|&used| used < end);
-            // Last use of the value in its segment, and all later uses. A value that its segment
-            // does not use is kept until its first use.
+            // Last use of the value in its segment, and all later uses. A value that its own
+            // segment does not use is kept until its first use.
             let used = &uses[first.saturating_sub(1)..];
             let gaps = used.windows(2).map(|gap| (gap[0], gap[1]));
             let longest = gaps.max_by_key(|&(from, to)| (to - from, usize::MAX - from));

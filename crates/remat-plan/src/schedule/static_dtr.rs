@@ -11,17 +11,18 @@ use crate::Order;
 /// ```
 ///
 /// where `time` is the cost of making the buffer again, including all missing buffers that are
-/// needed for it. `regained` is the total size of the buffers that these runs make. `count` is 1
-/// plus the number of missing buffers with a later use that are made from the buffer, directly or
-/// through other missing buffers. `distance` is the number of ops up to the next use of the buffer.
-/// Buffers that are never used again are dropped first.
+/// needed for it. `regained` is the total size of the buffers that are made when the buffer is made
+/// again. `count` is 1 plus the number of missing buffers with a later use that are made from the
+/// buffer, directly or through other missing buffers. `distance` is the number of ops up to the
+/// next use of the buffer. Buffers that are never used again are dropped first.
 ///
-/// Source: MegEngine's method for traced graphs (`DTRConfig`, with its two factors). There are four
-/// differences. `time` is computed from the costs of the captured ops, not from bytes divided by
-/// 1e8. Distances are counted in ops. A buffer that has not been made yet does not count as
-/// missing. A buffer is not dropped if an update in place would change its contents when it is made
-/// again. Time: O(operands) for each drop. The method is weak near the least possible memory: if
-/// all values of a chain are dropped, the whole chain has to be recomputed for a single value.
+/// Source: MegEngine's method for traced graphs (`DTRConfig`, with its two factors). Four things
+/// differ from MegEngine's method. `time` is computed from the costs of the captured ops, not from
+/// bytes divided by 1e8. Distances are counted in ops. A buffer that has not been made yet does not
+/// count as missing. A buffer is not dropped if an update in place would change its contents when
+/// it is made again. Time: O(operands) for each drop. The method is weak near the least possible
+/// memory: if all values of a chain are dropped, the whole chain has to be recomputed for a single
+/// value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StaticDtr {
     /// Exponent of the cost of making a buffer again.

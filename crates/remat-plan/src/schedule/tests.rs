@@ -69,8 +69,9 @@ fn computed(schedule: &RecomputeSchedule<'_>) -> (Vec<Vec<u64>>, Vec<Option<u64>
     (found, values.into_iter().zip(capture.buffers()).map(kept).collect())
 }
 
-/// Load by definition. A buffer is alive at each run that makes or uses the buffer. It is also
-/// alive from such a run to its next use, unless it is dropped or made in between.
+/// Load by definition. A buffer is alive at each run that makes or uses the buffer. The buffer is
+/// also alive from a run that makes or uses it to its next use, unless it is dropped or made in
+/// between.
 fn naive_load(schedule: &RecomputeSchedule<'_>) -> u64 {
     let capture = schedule.capture();
     let runs: Vec<usize> = schedule.runs().collect();
@@ -247,8 +248,8 @@ fn rematerializers_have_names() {
 }
 
 /// Each layer has two ops, like a convolution and its bias. Only the second op reads the value
-/// between the two ops. So this value is dropped at once. This value is made again whenever the
-/// output of the second op is made again.
+/// between the two ops. The value between the two ops is therefore dropped at once. The value is
+/// made again whenever the output of the second op is made again.
 #[test]
 fn values_used_up_within_a_segment_are_recomputed() {
     let layers = 64;

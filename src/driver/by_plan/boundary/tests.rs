@@ -13,7 +13,7 @@ use remat_rng::SplitMix64;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The table as built anew from all tensors.
+/// A table built anew from all tensors, to compare with the updated table.
 fn anew(tensors: &BTreeMap<u32, (TensorId, TensorInfo)>, graph: &Graph) -> Slots {
     let mut slots = Slots::default();
     for (&slot, (tensor, info)) in tensors {
@@ -122,7 +122,7 @@ impl Loop {
         self.driver.execute(Command::Del(tensor));
     }
 
-    /// Runs a step with `beside` additional ops. Returns its loss.
+    /// Runs a step with `beside` additional ops. Returns the loss of the step.
     fn step(&mut self, beside: usize) -> TensorId {
         let hidden = self.call(Unary::Neg, &[self.state]);
         let loss = self.call(Unary::Relu, &[hidden]);
@@ -151,8 +151,8 @@ fn a_mark_costs_what_changed_whatever_is_held() {
             let mut run = Loop::new(policy, Plan::Auto);
             let kept: Vec<_> = (0..held).map(|_| run.put()).collect();
             let (mut steps, mut made) = (0, held);
-            // The turns cover all cases: compared, written on a tape, run by plan, left, not
-            // compared, and hashed.
+            // The turns of the test cover all cases: compared, captured on a tape, run by plan,
+            // left, not compared, and hashed.
             for (keeps, differs) in
                 [(true, false), (false, false), (true, false), (false, true), (false, false)]
             {

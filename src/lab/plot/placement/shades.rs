@@ -11,8 +11,8 @@ pub(super) const SHADES: usize = 4;
 const BEFORE: usize = 4;
 
 /// Block -> its shade. The shade differs from the shades of the blocks that are directly above and
-/// below when the block begins. If there are enough shades, it also differs from the shades of
-/// blocks at the same addresses that end at this instant. O(n log n).
+/// below when the block begins. If there are enough shades, the shade also differs from the shades
+/// of blocks at the same addresses that end when the block begins. Time: O(n log n).
 pub(super) fn shades(blocks: &[&Block]) -> Vec<usize> {
     let mut changes: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * blocks.len());
     for (i, block) in blocks.iter().enumerate() {

@@ -12,9 +12,9 @@ pub(super) struct Line<'a> {
     pub instruction: Text<'a>,
     #[serde(borrow)]
     pub name: Option<Text<'a>>,
-    /// Bytes.
+    /// Number of bytes.
     pub memory: Option<Count>,
-    /// Nanoseconds.
+    /// Time in nanoseconds.
     pub time: Option<Count>,
     pub alias: Option<Alias>,
     #[serde(borrow)]

@@ -1,5 +1,5 @@
-//! Tests with captures of recorded steps and of the paper's logs. Steps repeat, and need less
-//! memory in other orders.
+//! Tests with captures of recorded steps and of the paper's logs. The tests check that steps
+//! repeat, and that steps need less memory in other orders.
 
 use super::*;
 use crate::autograd::Tape;

@@ -1,5 +1,5 @@
-//! Descent to the least capacity into which buffers fit. The searches use lower and lower
-//! capacities, and more and more nodes. A node is one placed buffer.
+//! Descent: the search for the least capacity into which buffers fit. The searches of a descent use
+//! lower and lower capacities, and more and more nodes. A node is one placed buffer.
 
 use super::preorder::Preorder;
 use super::restarts::Restarts;
@@ -15,15 +15,15 @@ pub(super) struct Descent {
     pub floor: u64,
     /// Height of the best placement so far, in units.
     pub height: u64,
-    /// Address of each item in the best placement, in units. Empty if the best placement is still
-    /// that of the caller.
+    /// Address of each item in the best placement, in units. The vector is empty if the placement
+    /// of the caller is still the best.
     pub offsets: Vec<u64>,
-    /// One search for each preorder, at the lowest capacity that is not excluded. This capacity is
-    /// tried many times, so these searches keep their failed states. Empty while another part is
-    /// being lowered, to save memory.
+    /// One search for each preorder, at the lowest capacity that is not excluded. The lowest
+    /// capacity is tried many times, so its searches keep their failed states. The vector is empty
+    /// during the descent of another part, to save memory.
     lowest: Vec<Search>,
-    /// One search for each preorder, at higher capacities. Empty while another part is being
-    /// lowered.
+    /// One search for each preorder, at higher capacities. The vector is empty during the descent
+    /// of another part.
     higher: Vec<Search>,
     restarts: Option<Restarts>,
     rules: Rules,
@@ -53,7 +53,8 @@ impl Descent {
 
     /// Lowers the height. Stops when the height is at most `goal` or proven to be the least. Also
     /// stops after one round of searches with `effort` nodes at each capacity, and doubles `effort`
-    /// for the next round. Subtracts the used nodes from `nodes`, and stops at 0.
+    /// for the next round. Subtracts the nodes that the searches used from `nodes`, and stops when
+    /// `nodes` is 0.
     pub fn step(&mut self, part: &Part, goal: u64, nodes: &mut u64, limits: &Limits) {
         if self.lowest.is_empty() {
             let search = |order: &Preorder| Search::new(part, order.sort(part), self.rules);
@@ -101,7 +102,7 @@ impl Descent {
         Answer::Unknown
     }
 
-    /// Runs short searches in random orders. All these searches together may use more nodes than
+    /// Runs short searches in random orders. All short searches together may use more nodes than
     /// the searches at a single capacity.
     fn restart(&mut self, part: &Part, goal: u64, nodes: &mut u64, limits: &Limits) {
         let given = self.effort.saturating_mul(24).min(*nodes);

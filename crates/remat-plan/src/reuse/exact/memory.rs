@@ -9,7 +9,7 @@ use super::scatter;
 /// one search is less likely than a hardware fault.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// Keys. The lowest bits of a key are its index; 0 stands for an empty entry.
+    /// Keys of failed states. The lowest bits of a key are its index; 0 stands for an empty entry.
     keys: Vec<u128>,
     filled: usize,
 }

@@ -1,5 +1,5 @@
-//! Many short searches, each in a different random order. One good order can find more than a long
-//! search in a bad order.
+//! Many short searches, each in a different random order. A short search in a good order can find
+//! more than a long search in a bad order.
 
 use super::preorder::Preorder;
 use super::scatter;
@@ -10,18 +10,18 @@ use crate::Limits;
 
 /// Source of random variations of good orders, and the searches in these orders.
 ///
-/// The time of a search depends strongly on its order. So many short searches are better than a
-/// single long search (Gomes, Selman and Kautz, AAAI 1998).
+/// The time of a search depends strongly on its order. Many short searches are therefore better
+/// than a single long search (Gomes, Selman and Kautz, AAAI 1998).
 #[derive(Debug)]
 pub(super) struct Restarts {
-    /// Orders that are varied until enough good orders are known, and sometimes later.
+    /// Orders that are varied until enough good orders are known, and sometimes afterwards too.
     preorders: [Vec<usize>; 3],
     /// Good orders, each with the largest number of buffers that its search had placed at the same
     /// time.
     elites: Vec<(usize, Vec<usize>)>,
     /// Number of searches so far.
     count: u64,
-    /// Difference, in units, between the height and the next capacity to try.
+    /// Number of units by which the next capacity to try is below the height of the best placement.
     stride: u64,
     /// Number of failed searches since the last successful search or the last change of `stride`.
     failed: u32,

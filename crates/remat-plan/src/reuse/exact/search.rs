@@ -16,23 +16,25 @@ pub(super) enum Answer {
     Unknown,
 }
 
-/// Work between two checks of the time limit, in items times sections. This work takes some
-/// milliseconds.
+/// Work between two checks of the time limit, in items times sections. Work of this amount takes
+/// some milliseconds.
 const WORK: u64 = 1 << 24;
 
 /// Search for a placement of one part, in one order of its buffers.
 ///
 /// A buffer's rank is its position in the order. Buffers are placed one by one, each on top of the
 /// placed buffers that are alive at the same time. No buffer is placed at a lower address than the
-/// previous buffer. Buffers at the same address are placed in the order of their ranks. So each
-/// placement in which no buffer can be moved down is found exactly once.
+/// previous buffer. Buffers at the same address are placed in the order of their ranks. The order
+/// of placements makes the search find each placement in which no buffer can be moved down exactly
+/// once.
 #[derive(Debug)]
 pub(super) struct Search {
     pub state: State,
     /// Ranks of the buffers that are not placed. The vector holds a list for each node on the
     /// current path; the list of a node is `rest[first..kept]`.
     rest: Vec<u32>,
-    /// Alternatives to try. The vector holds a list for each node on the current path.
+    /// Alternatives that the search tries. The vector holds a list for each node on the current
+    /// path.
     tries: Vec<u32>,
     frames: Vec<Frame>,
     /// Section -> latest end of the buffers that begin in the section. Scratch space of `splits`,
@@ -94,7 +96,7 @@ impl Search {
     /// Tries to fit all buffers into `capacity` units. Uses at most `nodes` nodes, and subtracts
     /// the used nodes from `nodes`.
     pub fn fits(&mut self, capacity: u64, nodes: &mut u64, limits: &Limits) -> Answer {
-        // States that failed at a lower capacity may fit into this one.
+        // States that failed at a lower capacity may succeed at this higher capacity.
         if capacity > self.state.capacity {
             self.memory.clear();
         }
@@ -129,8 +131,8 @@ impl Search {
         }
     }
 
-    /// Begins to place `self.rest[first..]`. Returns the answer if no search is needed. Otherwise
-    /// pushes a frame for the node and returns `None`.
+    /// Begins to place `self.rest[first..]`. Returns the answer if no search is needed. If a search
+    /// is needed, pushes a frame for the node and returns `None`.
     fn enter(&mut self, first: usize, last: Last) -> Option<Answer> {
         if first == self.rest.len() {
             return Some(Answer::Placed);

@@ -24,8 +24,8 @@ pub(super) struct Item {
 }
 
 /// Buffers to be placed, divided into parts. Time is divided into sections: a new section begins
-/// whenever a piece of a buffer begins after another piece has ended. So every section has an
-/// instant at which all its buffers take memory. There are at most as many sections as pieces of
+/// whenever a piece of a buffer begins after another piece has ended. Every section therefore has
+/// an instant at which all its buffers take memory. There are at most as many sections as pieces of
 /// buffers.
 #[derive(Clone, Debug)]
 pub(super) struct Sections {

@@ -9,19 +9,19 @@ use std::ops::Range;
 /// Rules that a search may use. Only tests turn rules off, to show that no rule changes an answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
-    /// No buffer is placed so high that an unplaced buffer would fit below it.
+    /// Rule: no buffer is placed so high that an unplaced buffer would fit below it.
     pub dominance: bool,
-    /// A buffer is passed over if it could have been placed before the last placed buffer, but was
-    /// not. Another buffer must then be placed below the passed buffer, which raises the lowest
-    /// possible address of the passed buffer.
+    /// Rule: a buffer is passed over if it could have been placed before the last placed buffer,
+    /// but was not. Another buffer must then be placed below the passed buffer, which raises the
+    /// lowest possible address of the passed buffer.
     pub lifting: bool,
     /// Rule for two buffers with equal lives: if they touch, the buffer with the lower rank must be
     /// below. If their sizes and alignments are also equal, the buffer with the lower rank must be
     /// below even if they do not touch.
     pub symmetry: bool,
-    /// Groups of unplaced buffers that have no section in common are placed separately.
+    /// Rule: groups of unplaced buffers that have no section in common are placed separately.
     pub splitting: bool,
-    /// States that failed are remembered, and not tried again.
+    /// Rule: failed states are remembered, and not tried again.
     pub memory: bool,
 }
 
@@ -35,9 +35,9 @@ impl Rules {
 pub(super) type Last = (u64, u32);
 
 const NONE: u32 = u32::MAX;
-/// Mark of an entry of `trail`, in its field for `under`. An entry with the mark records that the
-/// buffer was placed. An entry without the mark records that the lowest possible address of the
-/// buffer was raised.
+/// Mark in the `under` field of an entry of `trail`. An entry with the mark records that the buffer
+/// was placed. An entry without the mark records that the lowest possible address of the buffer was
+/// raised.
 const PLACED: u32 = u32::MAX - 1;
 
 /// Buffers of one part, numbered by rank. The rank of a buffer is its position in the order of the
@@ -60,24 +60,25 @@ pub(super) struct State {
     ranges: Ranges,
     /// Nearest lower rank of a buffer with the same sections, size and alignment, or `NONE`.
     twin: Vec<u32>,
-    /// Lowest possible address of a buffer. For an unplaced buffer, the aligned highest end of the
-    /// placed buffers that meet it. (Two buffers meet if they share a section.) For a placed
-    /// buffer, its address.
+    /// Lowest possible address of a buffer. For an unplaced buffer, the entry is the aligned
+    /// highest end of the placed buffers that meet it. (Two buffers meet if they share a section.)
+    /// For a placed buffer, the entry is its address.
     pub least: Vec<u64>,
     /// Placed buffer whose end determines `least`, or `NONE`.
     under: Vec<u32>,
     /// Lower bound on the address. The bound is above `least` if the buffer cannot be at `least`.
-    /// Each call of `look` computes it anew.
+    /// Each call of `look` computes the bound anew.
     lifted: Vec<u64>,
-    /// Whether the buffer must not be placed at `least` any more. Computed anew by each call of
-    /// `look`.
+    /// Whether the buffer must not be placed at `least` any more. Each call of `look` computes the
+    /// flags anew.
     passed: Vec<bool>,
     placed: Vec<bool>,
     /// Hash of the buffer and its `least`, which is added to the key of a state.
     word: Vec<u128>,
     /// Bit set of the ranks that are not placed.
     free: Vec<u64>,
-    /// Rank -> bit set of the ranks that meet this rank, in `free.len()` words.
+    /// Rank -> bit set, in `free.len()` words, of the ranks whose buffers share a section with its
+    /// buffer.
     meets: Vec<u64>,
 
     // The following fields are indexed by section, and count only buffers that are not placed.
@@ -85,12 +86,12 @@ pub(super) struct State {
     // processors. Whole numbers below `MOST` are exact as floats.
     /// Sum of the sizes of the unplaced buffers in the section.
     total: Vec<f64>,
-    /// Lowest `lifted` of the unplaced buffers in the section. Computed anew by each call of
-    /// `look`.
+    /// Lowest `lifted` of the unplaced buffers in the section. Each call of `look` computes the
+    /// minima anew.
     floor: Vec<f64>,
 
     /// Changes that [`State::undo`] can undo. An entry is a rank with its former `under` and
-    /// `least`, or a placed rank with `PLACED`.
+    /// `least`, or, with `PLACED`, a rank that was placed.
     trail: Vec<(u32, u32, u64)>,
     /// Number of placed buffers.
     depth: usize,
@@ -146,7 +147,8 @@ impl State {
         }
     }
 
-    /// Address of each item, and the highest end of all items. All buffers must be placed.
+    /// Address of each item, and the highest end of all items. The caller must have placed all
+    /// buffers.
     pub fn placement(&self) -> (Vec<u64>, u64) {
         let mut offsets = vec![0; self.items.len()];
         let mut height = 0;
@@ -230,14 +232,14 @@ impl State {
         if !self.rules.symmetry {
             return false;
         }
-        // The twin must be below this buffer. The twin was passed over, so it cannot be placed at
-        // the same `least` any more.
+        // The twin, an equal buffer of lower rank, must be below this buffer. The twin was passed
+        // over, so it cannot be placed at the same `least` any more.
         let twin = self.twin[r];
         if twin != NONE && !self.placed[twin as usize] && self.passed[twin as usize] {
             return true;
         }
-        // The buffer and the buffer under it could be exchanged. Only the placement with the lower
-        // rank below is searched.
+        // The buffer and the buffer under it could be exchanged. Of the two placements, only the
+        // one with the lower rank below is searched.
         let under = self.under[r];
         if under == NONE || self.align[r] > 1 || self.align[under as usize] > 1 {
             return false;
@@ -246,7 +248,7 @@ impl State {
         r < u && self.ranges.of(r) == self.ranges.of(u)
     }
 
-    /// Unplaced ranks that meet the buffer.
+    /// Unplaced ranks whose buffers share a section with buffer `r`.
     fn met(&self, r: usize) -> impl Iterator<Item = usize> {
         let words = self.free.len();
         let meets = &self.meets[r * words..(r + 1) * words];
@@ -337,7 +339,7 @@ impl Ranges {
     }
 }
 
-/// Rank -> bit set of the other ranks that meet this rank.
+/// Rank -> bit set of the other ranks whose buffers share a section with its buffer.
 fn meetings(ranges: &Ranges, count: usize) -> Vec<u64> {
     let words = count.div_ceil(64);
     let mut meets = vec![0; count * words];

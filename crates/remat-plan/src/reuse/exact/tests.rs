@@ -58,7 +58,7 @@ fn meet(lifetimes: &Lifetimes, a: usize, b: usize) -> bool {
 
 /// Size of the smallest placement, found by trying all orders. In each order, every buffer is
 /// placed as low as the buffers before it allow. One of these orders gives the smallest placement:
-/// the order of its addresses from low to high.
+/// the order of the buffers' addresses in that placement.
 fn least(lifetimes: &Lifetimes) -> u64 {
     struct All<'a> {
         buffers: &'a [Buffer],
@@ -216,7 +216,7 @@ fn each_order_and_rule_tells_what_fits() {
 }
 
 /// Buffers that fit into a known capacity, because they are the pieces of a rectangle of time and
-/// bytes. About one piece in `hole` is left out.
+/// bytes. About one of every `hole` pieces is left out.
 fn cut(seed: u64, pieces: usize, hole: usize) -> (Lifetimes, u64) {
     let mut rng = SplitMix64::new(seed);
     let mut whole = vec![(0, 4 + rng.below(20) as u64, 4 + rng.below(60) as u64)];

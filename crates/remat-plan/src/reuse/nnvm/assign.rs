@@ -18,12 +18,13 @@ pub enum Assign {
 
 impl NnvmGraph {
     /// Role of each node. An assignment is [`Assign::Nothing`] if no other node reads the assigned
-    /// value, and if an op with a pattern up to [`Pattern::Broadcast`] computes the value. This op
-    /// then writes into the variable.
+    /// value, and if an op with a pattern up to [`Pattern::Broadcast`] computes the value. The op
+    /// that computes the value then writes into the variable.
     ///
-    /// Three more conditions are not in NNVM. Value and variable are on the same device. The memory
-    /// of both is planned. No node between the op and the assignment reads or writes the variable.
-    /// A reader would find the new value too early, and a writer would overwrite the new value.
+    /// The three following conditions are not in NNVM. Value and variable are on the same device.
+    /// The memory of value and variable is planned. No node between the op and the assignment reads
+    /// or writes the variable. A reader would find the new value too early, and a writer would
+    /// overwrite the new value.
     #[must_use]
     pub fn assigns(&self) -> Vec<Assign> {
         let uses = uses(self);
@@ -91,8 +92,8 @@ pub struct StoragePlan<'g> {
 
 impl<'g> StoragePlan<'g> {
     /// Gives each variable a storage of its own, and moves values that are assigned to a variable
-    /// into the storage of the variable. Then sets the size of each storage to the size of its
-    /// largest entry.
+    /// into the storage of the variable. Afterwards, sets the size of each storage to the size of
+    /// its largest entry.
     #[must_use]
     pub fn new(plan: MemoryPlan<'g>) -> Self {
         let storages = plan.storages().iter().map(|storage| StorageEntry { bytes: 0, ..*storage });

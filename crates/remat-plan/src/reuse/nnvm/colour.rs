@@ -9,10 +9,10 @@ impl NnvmGraph {
     /// At most `groups - 1` times, the path with the most uncoloured nodes is found, and these
     /// nodes get the next colour. Variables are not counted. All remaining nodes get the last
     /// colour. A storage is then reused only if the node that released the storage (its last
-    /// reader) has the same colour as the node that requests a storage. So groups that run at the
-    /// same time rarely wait for each other. (Earlier readers of the storage may have other
-    /// colours. A program that runs groups in parallel still has to wait for these readers.) NNVM
-    /// reads the number of groups from `NNVM_EXEC_NUM_TEMP`. With 0 or 1, all nodes are in one
+    /// reader) has the same colour as the node that requests a storage. With this rule, groups that
+    /// run at the same time rarely wait for each other. (Earlier readers of the storage may have
+    /// other colours. A program that runs groups in parallel still has to wait for these readers.)
+    /// NNVM reads the number of groups from `NNVM_EXEC_NUM_TEMP`. With 0 or 1, all nodes are in one
     /// group, as without this call.
     ///
     /// Among equally long paths, the path that begins at the latest node and has the latest nodes
@@ -38,8 +38,8 @@ impl NnvmGraph {
 /// colour.
 fn longest_path(nodes: &[Node], colours: &[Option<u32>]) -> Vec<usize> {
     // Node -> number of uncoloured ops and assignments on the best path from the node, and the
-    // second node on that path. Nodes are visited from the last to the first. So all readers of a
-    // node are visited before the node, and its values are final.
+    // second node on that path. Nodes are visited from the last to the first. When a node is
+    // visited, the values of all its readers are final.
     let mut most = vec![0_usize; nodes.len()];
     let mut next = vec![None; nodes.len()];
     let mut best = None;

@@ -105,8 +105,8 @@ pub struct InPlace {
     pub input: usize,
     /// Number of the output.
     pub output: usize,
-    /// Whether the output is the unchanged input (`FInplaceIdentity`). Input and output may then
-    /// share bytes even if other nodes read the input later.
+    /// Whether the output is the unchanged input (`FInplaceIdentity`). If the output is unchanged,
+    /// input and output may share bytes even if other nodes read the input later.
     pub identity: bool,
 }
 
@@ -385,8 +385,8 @@ impl NnvmGraph {
     }
 }
 
-/// Reasons why a node or an output cannot be added to an [`NnvmGraph`]. The graph is then
-/// unchanged.
+/// Reasons why a node or an output cannot be added to an [`NnvmGraph`]. After such an error, the
+/// graph is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {

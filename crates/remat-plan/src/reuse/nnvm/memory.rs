@@ -27,10 +27,10 @@ impl<'g> MemoryPlan<'g> {
     /// Plans a graph in one pass over its nodes. [`MatchRange::Auto`] makes a pass for each range,
     /// and keeps the smallest plan; the first on a tie.
     ///
-    /// At each node, outputs first get the storages of inputs if in-place pairs allow it. Then the
-    /// other outputs request storages: the largest first, and outputs of equal size in their order.
-    /// Then the storages of inputs that no later node reads are released. The storages of outputs
-    /// that no node reads are released last.
+    /// At each node, outputs first get the storages of inputs if in-place pairs allow it. The
+    /// remaining outputs request storages: the largest first, and outputs of equal size in their
+    /// order. After the requests, the storages of inputs that no later node reads are released. The
+    /// storages of outputs that no node reads are released last.
     ///
     /// An output gets the storage of an input if all of these conditions hold:
     ///
@@ -40,8 +40,8 @@ impl<'g> MemoryPlan<'g> {
     /// - Some node reads the output.
     /// - Input and output have the same number of elements, elements of the same size, and the same
     ///   device.
-    /// - The node reads the data of the input. NNVM does not have this condition, although the
-    ///   storage of an ignored input may have been reused already.
+    /// - The node reads the data of the input. NNVM lacks the condition that the node reads the
+    ///   data, although the storage of an ignored input may have been reused already.
     #[must_use]
     pub fn new(graph: &'g NnvmGraph, range: MatchRange) -> Self {
         let uses = uses(graph);
@@ -98,8 +98,8 @@ struct Pass<'g, 'u> {
     plan: MemoryPlan<'g>,
     uses: &'u [Vec<usize>],
     allocator: Allocator,
-    // Storage -> number of reads that remain. Released storages have 0. While a node is visited,
-    // the storages of its outputs that no node reads also have 0.
+    // Storage -> number of reads that remain. A released storage has 0 reads left. While a node is
+    // visited, the storages of its outputs that no node reads have 0 reads left, too.
     wanted: Vec<usize>,
 }
 
@@ -164,8 +164,8 @@ impl<'g, 'u> Pass<'g, 'u> {
     }
 
     /// Whether the output of a pair may get the storage of its input. The two tensors must have
-    /// equal element counts, element sizes and devices, and the node must read the input. In
-    /// addition, no other read may remain, or the output must be the unchanged input.
+    /// equal element counts, element sizes and devices, and the node must read the input. Besides,
+    /// no other read may remain, unless the output is the unchanged input.
     fn may_take(&self, op: &OpNode, pair: InPlace, storage: usize) -> bool {
         let Some(from) = self.plan.graph.tensor(op.inputs[pair.input]) else {
             return false;

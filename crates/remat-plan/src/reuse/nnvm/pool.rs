@@ -12,7 +12,7 @@ pub struct PoolView {
     pub device: u32,
     /// Address of the first byte in the pool.
     pub offset: u64,
-    /// Bytes of the entry. Its storage may be larger.
+    /// Bytes of the entry. The storage of the entry may be larger.
     pub bytes: u64,
 }
 
@@ -21,8 +21,8 @@ pub struct PoolView {
 ///
 /// Storages lie one after another. The variables of all plans come first; variables with the same
 /// name share a storage of the largest size. All other storages follow; the storages of every plan
-/// begin at the same address. So values that a plan computes are lost when another plan runs, but
-/// the values of variables are kept.
+/// begin at the same address. Therefore, running a plan loses the values that other plans computed,
+/// but keeps the values of variables.
 #[derive(Clone, Debug)]
 pub struct SharedPool {
     // Plan, node, output -> view; `None` if the entry is external or dynamic.

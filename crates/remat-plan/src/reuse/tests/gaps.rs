@@ -6,7 +6,7 @@ use crate::{Gap, Lifetimes, Limits, Placement, PlanError, Planned, Planner};
 use remat_rng::SplitMix64;
 use std::time::Duration;
 
-/// Planners without support for gaps. They return an error for buffers with gaps.
+/// Planners without support for gaps. The listed planners return an error for buffers with gaps.
 const REFUSE: [&str; 9] = [
     "best-fit",
     "pushdown",

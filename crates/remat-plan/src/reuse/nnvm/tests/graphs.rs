@@ -25,7 +25,8 @@ impl NnvmGraph {
         self.op_of(OpNode::new(inputs.iter().copied(), [tensor(elements)]))
     }
 
-    /// Adds an op with the in-place pair `pair`. Its output has the type of its first input.
+    /// Adds an op with the in-place pair `pair`. The output of the op has the type of its first
+    /// input.
     fn make_over(&mut self, inputs: &[NodeEntry], pair: InPlace) -> NodeEntry {
         let like = *self.tensor(inputs[0]).unwrap();
         self.op_of(OpNode::new(inputs.iter().copied(), [like]).in_place(pair))
@@ -179,8 +180,8 @@ fn inputs_that_are_ignored_hold_nothing() {
 
 #[test]
 fn nothing_is_written_over_an_input_that_is_ignored() {
-    // When the op before the last could overwrite a, one read of a remains. This op does not read
-    // a, because it ignores a.
+    // When the op before the last could overwrite a, one read of a remains. The op before the last
+    // does not read a, because this op ignores a.
     let (mut graph, x) = with_x();
     let a = graph.make(&[x], 10);
     let b = graph.make(&[x], 10);
@@ -201,8 +202,8 @@ fn the_largest_output_is_asked_for_first() {
     let c = graph.op_of(op);
     let [d, e] = [1, 2].map(|output| NodeEntry { output, ..c });
     let graph = graph.wanted(&[c, d, e]);
-    // The largest output gets these bytes. d and e have equal bytes, so d comes before e, although
-    // e has more elements.
+    // The largest output gets the bytes of a. d and e have equal bytes, so d comes before e,
+    // although e has more elements.
     assert_eq!(homes(&plan(&graph), &[a, c, d, e]), [0, 2, 0, 3].map(Home::Storage));
 }
 
@@ -370,8 +371,8 @@ fn a_variable_that_is_still_to_be_read_is_not_written_early() {
     let value = |graph: &mut NnvmGraph, from| {
         graph.op_of(OpNode::new([from], [tensor(10)]).of(Pattern::Elementwise))
     };
-    // The value is made from the variable that it overwrites. This is correct, because the op is
-    // elementwise.
+    // The value is made from the variable that it overwrites. Overwriting the variable is correct,
+    // because the op is elementwise.
     let first = value(&mut graph, w);
     let new = graph.assign(w, first).unwrap();
     let second = value(&mut graph, x);
@@ -416,9 +417,9 @@ fn training_and_evaluation_share_a_pool() {
     let alone = plans.clone().map(|plan| SharedPool::new(&[plan], 4).unwrap().bytes());
     assert_eq!(alone, [4 * (10 + 5 + 101), 4 * (12 + 5 + 120)]);
     let pool = SharedPool::new(&plans, 64).unwrap();
-    // Variables are sorted by name: w, then x at the next multiple of 64. The other storages follow
-    // from 128 on. Evaluation needs 256 + 240 bytes for these storages; training needs only 448 +
-    // 4.
+    // Variables are sorted by name: w, then x at the next multiple of 64. The storages that are not
+    // variables follow from 128 on. Evaluation needs 256 + 240 bytes for storages that are not
+    // variables; training needs only 448 + 4.
     assert_eq!(pool.bytes(), 128 + 256 + 240);
     let offset = |plan, node| pool.view(plan, entry(node)).unwrap().offset;
     assert_eq!([offset(0, 0), offset(1, 0), offset(0, 1), offset(1, 1)], [64, 64, 0, 0]);

@@ -51,8 +51,8 @@ fn the_smallest_that_is_large_enough_comes_first() {
 
 #[test]
 fn else_the_largest_of_the_smaller_grows() {
-    // Of the free storages of 30 and 60 bytes, the larger one grows to 70. The storage after it
-    // moves up.
+    // Of the free storages of 30 and 60 bytes, the larger one grows to 70. The storage above the
+    // grown storage moves up.
     let buffers = [(0, 1, 30), (0, 1, 60), (1, 2, 70)];
     assert_eq!(plan("nnvm:16", &buffers), (vec![70, 0, 0], 100));
 }
@@ -69,7 +69,7 @@ fn only_what_is_within_the_range_is_used_again() {
     assert_eq!(plan("nnvm:14", &smaller).1, 170);
     assert_eq!(plan("nnvm:1", &[(0, 1, 10), (1, 2, 10), (2, 3, 11)]).1, 21);
     assert_eq!(plan("nnvm:0", &[(0, 1, 10), (1, 2, 10)]).1, 20);
-    // The range may be so large that products with it overflow.
+    // The range may be so large that a product with the range overflows.
     assert_eq!(plan(&format!("nnvm:{}", u64::MAX), &[(0, 1, 1), (1, 2, 1 << 40)]).1, 1 << 40);
 }
 
