@@ -1,3 +1,6 @@
+//! Writing of checkpoints. A checkpoint is complete or absent, because
+//! [`WholeFile`](crate::trace::WholeFile) renames a finished file.
+
 use super::header::Header;
 use super::{CheckpointError, VERSION, keys, rule_name, state_name};
 use crate::host::HostTensor;

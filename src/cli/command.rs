@@ -1,4 +1,4 @@
-//! The command line: a command and its options.
+//! The command line: a command and its options. `cli.rs` runs each command.
 
 use super::args::{DeviceArgs, TrainArgs};
 use super::checkpoint_args::ForeignArgs;

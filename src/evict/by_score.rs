@@ -1,4 +1,7 @@
-//! Evictor that ranks candidates by scores, for policies of the crate and of users.
+//! Evictor that finds the candidate with the lowest score, for policies of the crate and of users.
+//!
+//! Scores are computed elsewhere: those of `ancestors`, `dtr`, `lru` and of formulas in `formula.rs`,
+//! and those of other policies in a file of each policy's name.
 
 use super::candidates::{Tier, UNKNOWN};
 use super::search::{Field, Question, Search};

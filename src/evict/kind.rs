@@ -35,7 +35,8 @@ pub enum PolicyKind {
     /// formula. The names `ancestors`, `dtr-eq` and `dtr-local` take exponents in the same way.
     Dtr,
     /// `ancestors`: see [`Formula::ANCESTORS`]. Of the policies without predictions of later
-    /// commands, `ancestors` is the best.
+    /// commands, `ancestors` is the best. Hence it is the default of an engine by itself, which is
+    /// given no predictions. A [`Runtime`](crate::Runtime) uses [`PolicyKind::Learned`] by default.
     #[default]
     Ancestors,
     /// `dtr-eq`: see [`Formula::DTR_EQ`].

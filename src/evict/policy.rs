@@ -1,4 +1,5 @@
-//! Policies: a policy scores how much is lost by evicting a storage.
+//! Policies: a policy scores how much is lost by evicting a storage. `formula.rs` computes the scores
+//! of most policies, and `by_score.rs` finds the lowest score.
 
 use super::{ByStep, View};
 use crate::event::{Event, Hears};
