@@ -47,10 +47,11 @@
 //! total.
 //!
 //! The engine meets these conditions under every policy, every threshold and every setting for dead
-//! tensors. The conditions leave out some actions of the engine. The engine keeps values without
-//! handles for the ops that read them, and copies a value before an update. The engine also commits
-//! by itself, and leaves holes in an arena. The actions outside the conditions only take more
-//! memory. Therefore no run of the engine recomputes less than the bound.
+//! tensors. The conditions leave out some actions of the engine. The engine may keep a value in
+//! memory after its last handle is gone, because a compute path still reads the value. The engine may
+//! also run an update on a copy of the old value, commit values by itself, and leave holes in an
+//! arena. The actions outside the conditions only take more memory. Therefore no run of the engine
+//! recomputes less than the bound.
 //! [`Command::Drop`](crate::program::Command::Drop) may make the engine recompute although memory
 //! suffices.
 //!

@@ -1,6 +1,7 @@
 #include "sizes.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/ops/zeros.h>
 #include <string_view>
 #include <unordered_map>
 
@@ -94,6 +95,36 @@ bool has_known_index(const Form& form, const torch::jit::Stack& stack) {
   return is_known;
 }
 
+// Bytes of the workspace of oneDNN's recurrent layer for a sequence of this length, from a run on zeros.
+double workspace(const Form& form, c10::ArrayRef<c10::IValue> arguments, int64_t length) {
+  torch::jit::Stack stack;
+  for (size_t i = 0; i < arguments.size(); i++) {
+    if (!arguments[i].isTensor() || !arguments[i].toTensor().defined()) {
+      stack.push_back(arguments[i]);
+      continue;
+    }
+    const auto tensor = arguments[i].toTensor();
+    auto sizes = tensor.sizes().vec();
+    if (i == 0) sizes[0] = length;
+    stack.emplace_back(at::zeros(sizes, tensor.scalar_type()));
+  }
+  form.op.callBoxed(&stack);
+  return static_cast<double>(stack[3].toTensor().nbytes());
+}
+
+// Puts the size of the workspace in place, which the kernel for tensors without data does not know. The workspace grows
+// evenly with the length of the sequence, so two short runs tell its size.
+void size_workspace(const Form& form, c10::ArrayRef<c10::IValue> arguments, torch::jit::Stack& results) {
+  constexpr int64_t SHORT = 4, LONG = 36;
+  auto length = arguments[0].toTensor().size(0);
+  double bytes = workspace(form, arguments, std::min(length, LONG));
+  if (length > LONG) {
+    auto slope = (bytes - workspace(form, arguments, SHORT)) / (LONG - SHORT);
+    bytes += static_cast<double>(length - LONG) * slope;
+  }
+  results[3] = at::Tensor(at::detail::empty_meta({static_cast<int64_t>(bytes)}, c10::kByte));
+}
+
 }  // namespace
 
 WithoutData without_data(const Form& form, c10::ArrayRef<c10::IValue> given, bool (*stays)(const at::Tensor&)) {
@@ -125,6 +156,7 @@ WithoutData without_data(const Form& form, c10::ArrayRef<c10::IValue> given, boo
   if (form.generator >= 0) arguments[form.generator] = c10::IValue();
   without.results = arguments;
   form.op.callBoxed(&without.results);
+  if (form.op.schema().name() == "aten::mkldnn_rnn_layer") size_workspace(form, given, without.results);
   return without;
 }
 

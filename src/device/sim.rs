@@ -41,8 +41,10 @@ impl Speed {
     }
 }
 
-/// Host values that a simulated device can receive. The device must also be able to make a value
-/// with arbitrary elements, because it stores none.
+/// Host values that a simulated device can receive.
+///
+/// A simulated device stores no elements. A read therefore returns a new value of the right shape
+/// and type, whose elements have no meaning ([`HostValue::of`]).
 pub trait HostValue: Sized + Send + Sync + 'static {
     /// Layout that the value has on the device: contiguous with offset 0.
     fn layout(&self) -> Layout;

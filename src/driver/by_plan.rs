@@ -289,7 +289,7 @@ impl Balance {
         self.0 = (self.0 + 2 * commands as i64).min(Self::MOST);
     }
 
-    /// Subtracts the time that leaving a plan after `commands` commands cost.
+    /// Subtracts the cost of leaving a plan after `commands` commands.
     fn left(&mut self, commands: usize) {
         self.0 -= commands as i64;
     }

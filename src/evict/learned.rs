@@ -52,9 +52,11 @@
 //! Without a known step, scores use the queue of commands that are admitted and have not run
 //! ([`Future::next_read`]). A storage that a queued command reads counts as used at the time of the
 //! read, if the read is sooner than the storage's staleness suggests. A storage that no queued
-//! command reads is ranked by [`Formula::ANCESTORS`](crate::evict::Formula::ANCESTORS). In a known
-//! step, a storage that the step does not contain is due at its next read in the queue, or at the
-//! end of the step.
+//! command reads is ranked by [`Formula::ANCESTORS`](crate::evict::Formula::ANCESTORS).
+//!
+//! While a known step runs, there may be storages that hold none of the step's values. Such a storage
+//! counts as used next when a queued command reads it. If no queued command reads the storage, it
+//! counts as used next at the end of the step.
 //!
 //! [`StepTeller`]: crate::step::StepTeller
 //! [`Driver::foresee`]: crate::program::Driver::foresee

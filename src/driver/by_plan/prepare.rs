@@ -113,8 +113,8 @@ impl<D: Device> Planning<D> {
 }
 
 impl Draft {
-    /// Plans the turn without evictions, if the planners find an address for each block. If the
-    /// planners find none, plans the turn with the evictions that the captured turn had.
+    /// Plans the turn without evictions, if the planners find an address for each block. If they do
+    /// not, and the plan may recompute, plans the turn with the evictions of the captured turn.
     fn plan(self, plentiful: Drawn, short: Drawn) -> Option<StepPlan> {
         let ends = self.ends.iter().map(|ends| ends.plentiful).collect();
         let planned = self.plan_of(plentiful, ends, true);

@@ -286,12 +286,12 @@ impl<D: Device> Planning<D> {
 }
 
 impl Watched {
-    /// A turn that may have any of `kinds` kinds.
+    /// A turn that has just begun, and can still turn out to be of any of the `kinds` known kinds.
     fn of_any(kinds: usize) -> Self {
         Self::of((0..kinds).collect())
     }
 
-    /// A turn that may have one of these kinds.
+    /// A turn that can still turn out to be of any of these kinds.
     fn of(may_be: Vec<usize>) -> Self {
         Self { like: may_be.first().copied(), may_be, ..Self::default() }
     }

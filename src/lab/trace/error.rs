@@ -120,7 +120,7 @@ pub enum TraceProblem {
         found: String,
     },
     /// No tensor has this name.
-    #[error("no line before this one made `{}`", short(.0))]
+    #[error("no line before this one made a tensor `{}`", short(.0))]
     UnknownName(String),
     /// The tensor of this name was freed.
     #[error("`{}` was released before", short(.0))]

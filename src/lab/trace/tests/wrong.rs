@@ -27,9 +27,9 @@ fn a_wrong_log_is_told_where_and_why() {
         (r#""TIME":"10""#, r#""TIME":"-1""#, 14, "column 84: invalid value: string \"-1\""),
         (r#""INSTRUCTION":"CALL""#, r#""INSTRUCTION":"JUMP""#, 14, "`JUMP` is not an instruction"),
         (r#""INSTRUCTION":"CALL""#, r#""INSTRUCTION":5"#, 14, "invalid type: integer `5`"),
-        (r#"["x","w2"]"#, r#"["y","w2"]"#, 14, "no line before this one made `y`"),
-        (r#"["x","w2"]"#, r#"["early","w2"]"#, 14, "no line before this one made `early`"),
-        (r#"["x","w2"]"#, r#"["v","w2"]"#, 14, "no line before this one made `v`"),
+        (r#"["x","w2"]"#, r#"["y","w2"]"#, 14, "no line before this one made a tensor `y`"),
+        (r#"["x","w2"]"#, r#"["early","w2"]"#, 14, "no line before this one made a tensor `early`"),
+        (r#"["x","w2"]"#, r#"["v","w2"]"#, 14, "no line before this one made a tensor `v`"),
         (r#"["v","f"],"TIME""#, r#"["v","v"],"TIME""#, 14, "`v` is taken"),
         (r#"["v","f"],"TIME""#, r#"["x","f"],"TIME""#, 14, "`x` is taken"),
         (
@@ -55,7 +55,7 @@ fn a_wrong_log_is_told_where_and_why() {
         (r#""MUTATE":[0]"#, r#""MUTATE":[0,0]"#, 19, "changes one argument twice"),
         (r#""MUTATE":[0]"#, r#""MUTATE":[-1]"#, 19, "invalid value: integer `-1`"),
         (r#"["f"],"INSTR"#, r#"["w"],"NAME":"w","INSTR"#, 20, "duplicate field `NAME`"),
-        (r#""SRC":"v""#, r#""SRC":"z""#, 21, "no line before this one made `z`"),
+        (r#""SRC":"v""#, r#""SRC":"z""#, 21, "no line before this one made a tensor `z`"),
         (r#""NAME":"x"}"#, r#""NAME""#, 11, "column 32: EOF while parsing an object"),
         (
             r#"{"DST":"f","INSTRUCTION":"COPY_FROM""#,
