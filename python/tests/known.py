@@ -4,7 +4,6 @@ KNOWN = {
     "a storage is shared with other processes": "calm:shared_memory stress:shared_memory little:shared_memory",
     "values within sparse and nested tensors are read past the dispatcher": "stress:sparse_tensors stress:nested_tensors",
     "a value is computed again by an operator that its library has taken away": "stress:library_is_destroyed",
-    "more is reserved for mkldnn_rnn_layer than it takes": "little:recurrent_layers",
 }
 
 
