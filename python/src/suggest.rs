@@ -6,6 +6,9 @@ use pyo3::prelude::*;
 use remat::PolicyKind;
 use remat::unstable::lab::{Job, Replay, Trace, Unbudgeted, smallest, sweep};
 
+/// Number of times that the last step is replayed.
+const REPEATED: usize = 5;
+
 /// Replays a recording in the budgets, and in shares of the bytes that it needs without a limit.
 ///
 /// Returns the bytes without a limit, and a row for each budget: its bytes, and its slowdown, or
@@ -25,7 +28,11 @@ pub(crate) fn replays(
     let parsed = budgets.iter().map(|budget| budget.parse().map(|remat::ByteSize(bytes)| bytes));
     let given = parsed.collect::<Result<Vec<u64>, _>>().map_err(|error| wrong("budget", &error))?;
     py.detach(|| {
-        let trace = Trace::open(recording).map_err(failed)?;
+        let open = || Trace::open(recording).map_err(failed);
+        // The first step makes the optimizer's state, and recomputes less than the others. A step that
+        // uses up what was made before it cannot be repeated.
+        let repeated = open()?.repeat_step(REPEATED);
+        let trace = repeated.or_else(|_| open())?;
         let program = trace.program();
         let mut like = Replay::new(kind, 1);
         like.seed = seed;
