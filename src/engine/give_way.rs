@@ -1,0 +1,50 @@
+//! Leaves that give way: leaves without a handle, which are deleted in favour of values computed
+//! from them.
+//!
+//! ```text
+//! 2 MB ──gelu'──▶ 2 MB ──matmul──▶ 500 KB
+//! leaf, dropped   dropped          held: becomes a leaf, and nothing needs the other two any more
+//! ```
+//!
+//! A leaf cannot be evicted. After its last handle is dropped, a leaf stays in memory as long as a
+//! held value may have to be regenerated from the leaf. Such leaves are common in backward passes:
+//! an update in place makes leaves of gradients that are still on their way (`in_place.rs`).
+//!
+//! If the held values together are no larger than the leaf, these values become leaves, and the leaf
+//! is deleted. Memory never has more bytes of leaves than before.
+
+use super::{Engine, StorageKey};
+use crate::device::Device;
+
+/// Limit on the number of edges visited to find the values computed from a leaf. A leaf with more
+/// edges stays.
+const NEAR: usize = 64;
+
+impl<D: Device> Engine<D> {
+    /// Deletes a leaf without a handle, if resident values that are no larger can become leaves in
+    /// its place. Returns whether the leaf was deleted.
+    pub(super) fn gives_way(&mut self, leaf: StorageKey) -> bool {
+        let graph = &self.store.graph;
+        if graph.storage(leaf).producer.is_some() || !graph.is_resident(leaf) {
+            return false;
+        }
+        let (held, edges) = graph.heirs(leaf, NEAR);
+        if edges == NEAR {
+            return false;
+        }
+        let bytes = |key: StorageKey| self.store.space.at_most(self.store.graph.storage(key).bytes);
+        if held.iter().map(|&key| bytes(key)).fold(0, u64::saturating_add) > bytes(leaf) {
+            return false;
+        }
+        if !held.iter().all(|&key| self.store.graph.is_resident(key)) {
+            // In a plan that had memory for all values, the leaf would have given way.
+            if let Some(tape) = &mut self.store.tape {
+                tape.spoil("a value was evicted before its source was dropped");
+            }
+            return false;
+        }
+        self.make_leaf_of_each(&held);
+        debug_assert!(!self.store.graph.contains(leaf), "nothing needs the leaf any more");
+        true
+    }
+}
