@@ -113,6 +113,8 @@ struct StepPlan {
     /// Whether each storage stayed resident when it lost its last handle, in the order of these
     /// losses. Storages without an entry were freed.
     unheld_stays: Vec<bool>,
+    /// Whether each leaf gave way to the values computed from it, when it lost its last handle.
+    gives_way: Vec<bool>,
     took: Totals,
     /// Maps each action whose outputs are evicted or made again to its index among the first runs.
     /// Empty unless recomputed values are verified.

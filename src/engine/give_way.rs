@@ -36,11 +36,18 @@ impl<D: Device> Engine<D> {
         if held.iter().map(|&key| bytes(key)).fold(0, u64::saturating_add) > bytes(leaf) {
             return false;
         }
-        if !held.iter().all(|&key| self.store.graph.is_resident(key)) {
-            // In a plan that had memory for all values, the leaf would have given way.
-            if let Some(tape) = &mut self.store.tape {
-                tape.spoil("a value was evicted before its source was dropped");
+        let are_resident = held.iter().all(|&key| self.store.graph.is_resident(key));
+        let gives_way = match &mut self.store.script {
+            // The script decides, because a value that was evicted then may be resident now.
+            Some(script) => script.gives_way.pop_front().unwrap_or(false) && are_resident,
+            None => {
+                if let Some(tape) = &mut self.store.tape {
+                    tape.gives_way.push(are_resident);
+                }
+                are_resident
             }
+        };
+        if !gives_way {
             return false;
         }
         self.make_leaf_of_each(&held);

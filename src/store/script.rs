@@ -23,6 +23,9 @@ pub(crate) struct Script {
     /// For each evictable storage that lost its last handle, in order, whether the storage stayed
     /// resident. Storages past the end of the list are evicted.
     pub unheld_stays: VecDeque<bool>,
+    /// For each leaf that lost its last handle and is no smaller than the values computed from it,
+    /// in order, whether the leaf gave way to them.
+    pub gives_way: VecDeque<bool>,
     /// Number of further actions that the device has already done.
     pub done: usize,
     /// Error of the action that follows the `done` actions.
