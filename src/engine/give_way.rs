@@ -12,6 +12,9 @@
 //!
 //! If the held values together are no larger than the leaf, these values become leaves, and the leaf
 //! is deleted. Memory never has more bytes of leaves than before.
+//!
+//! Between two steps no leaf gives way. A value that is kept for few steps would become a leaf
+//! there, and plans would be made for the memory of these few steps.
 
 use super::{Engine, StorageKey};
 use crate::device::Device;
@@ -25,7 +28,8 @@ impl<D: Device> Engine<D> {
     /// its place. Returns whether the leaf was deleted.
     pub(super) fn gives_way(&mut self, leaf: StorageKey) -> bool {
         let graph = &self.store.graph;
-        if graph.storage(leaf).producer.is_some() || !graph.is_resident(leaf) {
+        let is_leaf = graph.storage(leaf).producer.is_none() && graph.is_resident(leaf);
+        if !is_leaf || self.is_between_steps() {
             return false;
         }
         let (held, edges) = graph.heirs(leaf, NEAR);

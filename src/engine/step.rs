@@ -67,6 +67,11 @@ impl<D: Device> Engine<D> {
         self.tell(Event::DidStep { step: self.step, used: self.store.space.used() });
     }
 
+    /// Whether no op was run since the last mark.
+    pub(super) fn is_between_steps(&self) -> bool {
+        self.stats.ops == self.lengths.before
+    }
+
     /// Removes deleted storages from the list of lingering storages: always at both ends, and in
     /// between whenever the list has doubled. Therefore the list is empty if no lingering storage
     /// exists any more.
