@@ -315,7 +315,7 @@ def test_an_error_names_parameters(step):
                 train()
         assert "2.weight" in str(told.value), told.value
         assert "in the program's call aten::" in str(told.value) and "Float[" in str(told.value), told.value
-        assert step == 1 or "exp_avg of 0.weight" in str(told.value), told.value
+        assert step == 1 or "exp_avg of " in str(told.value), told.value
 
     apart(work)
 
