@@ -16,7 +16,6 @@ mod evict;
 mod expect;
 mod failures;
 mod get;
-mod give_way;
 mod in_place;
 mod late_times;
 mod planned;
