@@ -1,7 +1,7 @@
 //! A device that owns its buffers, as those of frameworks do. The buffers of this example are boxed
 //! values in a map.
 //!
-//! For a device that owns its buffers, the engine assigns no offsets. The engine counts bytes, and
+//! The engine assigns no offsets for a device that owns its buffers. The engine counts bytes, and
 //! calls the device to free buffers. If the device itself runs out of memory, the engine evicts a
 //! tensor and tries again.
 //!

@@ -515,7 +515,7 @@ impl<D: Device> Driver<D> {
 
     /// Forecasts found so far for each kind of step, sorted by step and budget.
     ///
-    /// If `turns` is given, first waits for the search of each kind of step. The wait ends when the
+    /// Waits first for the search of each kind of step, if `turns` is given. The wait ends when the
     /// search ends, or has simulated as many ops as `turns` turns have without recomputation.
     pub fn forecasts(&mut self, turns: Option<u64>) -> Vec<Forecast> {
         self.recognition.learning.forecasts(turns)

@@ -278,7 +278,7 @@ impl<D: Device> Engine<D> {
     /// Makes a second tensor with the storage and layout of `key`.
     ///
     /// # Errors
-    /// If the key names no tensor.
+    /// Fails if the key names no tensor.
     pub fn alias(&mut self, key: TensorKey) -> Result<TensorKey, Error> {
         let TensorInfo { storage, layout } = self.tensor(key)?;
         let alias = self.store.graph.add_tensor(storage, layout);

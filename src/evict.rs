@@ -90,8 +90,8 @@ pub trait Evictor: fmt::Debug + Send {
     fn on(&mut self, _event: &Event, _view: View<'_>) {}
 
     /// The part of the evictor that uses the known step; `None` if the evictor has no such part.
-    /// With a `Some`, a runtime recognizes steps. An evictor must return `Some` either always or
-    /// never. Default: `None`.
+    /// A runtime recognizes steps only if the answer is `Some`. An evictor must return `Some` either
+    /// always or never. Default: `None`.
     fn by_step(&mut self) -> Option<&mut dyn ByStep> {
         None
     }

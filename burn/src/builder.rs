@@ -80,8 +80,8 @@ impl Builder {
     ///
     /// Default: `learned:portfolio`, which recognizes the steps of training and searches for the
     /// settings with the least recomputation. Without the feature `lab`, the default is `learned`.
-    /// If the budget is host memory, the search for a step is skipped if it would take more than a
-    /// sixteenth of the budget.
+    /// The search for a step is skipped if the budget is host memory, and the search would take more
+    /// than a sixteenth of it.
     pub fn policy(mut self, policy: impl Into<PolicyChoice>) -> Self {
         self.policy = Some(policy.into());
         self

@@ -55,7 +55,7 @@ impl RecordedProgram {
     ///
     /// Buffers are numbered in the order in which ops name them. Buffers that no op names come
     /// last: first the buffers that the step frees, by size, then the buffers that stay, by size.
-    /// With buffers numbered in a fixed order, two repetitions of a step have no
+    /// The order is fixed, so that two repetitions of a step have no
     /// [difference](Capture::difference).
     ///
     /// Time: O(commands up to the end of the step).

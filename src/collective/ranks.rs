@@ -124,7 +124,7 @@ impl Ranks {
     /// made. The tensor has the layout `layout`. Until the sum is returned, a copy of the tensor
     /// counts towards the buffer of `room` bytes.
     ///
-    /// If the second op is skipped, this rank alone has lost the sum. With `is_agreed`, all ranks
+    /// This rank alone has lost the sum if the second op is skipped. With `is_agreed`, all ranks
     /// agree later whether to use the sums. Without `is_agreed`, all later collectives then fail.
     pub(crate) fn all_reduce_later(
         &self,

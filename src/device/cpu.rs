@@ -74,9 +74,8 @@ pub struct Cpu<O> {
 }
 
 impl<O: Kernels> Cpu<O> {
-    /// Makes a device with `bytes` bytes and a [`Team`] of its own. The team has `threads` threads.
-    /// With `None`, it has as many threads as the system offers. The threads end when the device is
-    /// dropped.
+    /// Makes a device with `bytes` bytes and a [`Team`] of its own. The team has `threads` threads,
+    /// or as many as the system offers for `None`. The threads end when the device is dropped.
     ///
     /// # Errors
     /// If there is too little address space, or the system does not start the threads.

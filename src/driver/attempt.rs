@@ -10,7 +10,7 @@
 //! ```
 //!
 //! The stage stores only the first steps of a program, and the steps after an out-of-memory error.
-//! If the first steps fit in memory, later steps are assumed to fit too.
+//! Later steps are assumed to fit in memory if the first steps fit.
 
 use super::books::Books;
 use super::transcript::Transcript;

@@ -169,7 +169,7 @@ impl Learning {
     /// Forecasts found so far for all steps that came in the current run, sorted by step and
     /// budget.
     ///
-    /// If `turns` is given, first waits for the search of each kind of step. The wait ends when the
+    /// Waits first for the search of each kind of step, if `turns` is given. The wait ends when the
     /// search ends, or has simulated as many ops as `turns` turns have without recomputation.
     pub fn forecasts(&mut self, turns: Option<u64>) -> Vec<Forecast> {
         let Learning { learner, kinds, .. } = self;

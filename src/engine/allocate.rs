@@ -1,7 +1,7 @@
 //! Freeing memory when an allocation does not fit. The budget is enforced by `space.rs` of the crate
 //! `remat-memory`, which places no block beyond the limit.
 //!
-//! If nothing helps, the result is an error (`error/out_of_memory.rs`). `failures.rs` says what then
+//! The result is an error (`error/out_of_memory.rs`) if nothing helps. `failures.rs` says what then
 //! becomes of the values, and `driver/attempt.rs` finds the budget that the error names.
 
 use super::{Engine, Error};

@@ -23,10 +23,10 @@ impl<D: Device> Engine<D> {
     /// afterwards, its key names no tensor. An op without outputs runs only once, within `apply`.
     ///
     /// # Errors
-    /// If the op does not accept the types or shapes of its inputs, an input is lost to a failure,
-    /// or the op cannot be run. An op that does not run makes no outputs and consumes no input. If
-    /// the device fails during an update in place, the old values that the update writes over are
-    /// lost.
+    /// Fails if the op does not accept the types or shapes of its inputs, if an input is lost to a
+    /// failure, or if the op cannot be run. An op that does not run makes no outputs and consumes no
+    /// input. If the device fails during an update in place, the old values that the update writes
+    /// over are lost.
     pub fn apply(&mut self, op: D::Op, inputs: &[TensorKey]) -> Result<Keys, Error> {
         let (read, outputs) = match self.accepted(&op, inputs) {
             Ok(accepted) => accepted,
@@ -79,7 +79,7 @@ impl<D: Device> Engine<D> {
     /// the old values.
     ///
     /// # Errors
-    /// If an input key names no tensor, or the outputs contradict the inputs. After an error,
+    /// Fails if an input key names no tensor, or the outputs contradict the inputs. After an error,
     /// nothing was done.
     pub fn issue(
         &mut self,

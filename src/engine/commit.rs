@@ -9,8 +9,8 @@ impl<D: Device> Engine<D> {
     /// Values that were kept only to restore the tensor are deleted. A leaf cannot be evicted.
     ///
     /// # Errors
-    /// If the key names no tensor, the tensor was lost to a failure, or memory does not suffice to
-    /// regenerate the tensor.
+    /// Fails if the key names no tensor, the tensor was lost to a failure, or memory does not suffice
+    /// to regenerate the tensor.
     pub fn commit(&mut self, key: TensorKey) -> Result<(), Error> {
         self.working()?;
         let storage = self.tensor(key)?.storage;
@@ -63,7 +63,7 @@ impl<D: Device> Engine<D> {
     /// Sets the name of a tensor's storage in reports.
     ///
     /// # Errors
-    /// If the key names no tensor.
+    /// Fails if the key names no tensor.
     pub fn label(&mut self, key: TensorKey, label: &str) -> Result<(), Error> {
         let storage = self.tensor(key)?.storage;
         self.store.graph.storages[storage].label = Some(label.into());

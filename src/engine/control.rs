@@ -95,7 +95,7 @@ impl<D: Device> Engine<D> {
     /// [`Cause::Before`] for each storage that is already evicted.
     ///
     /// # Errors
-    /// If the new evictor panics. After a panic, the old evictor stays.
+    /// Fails if the new evictor panics. After a panic, the old evictor stays.
     pub fn set_evictor(&mut self, mut evictor: Box<dyn Evictor>) -> Result<(), Error> {
         self.working()?;
         let hears = self.tell_new_evictor(&mut *evictor)?;

@@ -5,7 +5,7 @@
 //!              dropped      needed              dropped      needed
 //! ```
 //!
-//! In the drawing, the backward pass does not read the inputs of the adds, so the gradient tape
+//! The backward pass in the drawing does not read the inputs of the adds, so the gradient tape
 //! drops the handles of these inputs. If the inputs of the adds were freed for good, the values
 //! made from these inputs could no longer be evicted. The engine therefore evicts only the bytes of
 //! a dropped input, and keeps its slot in the graph (a *fake* delete). With fake deletes, all

@@ -40,8 +40,8 @@ impl<D: Device> Engine<D> {
     /// choice. Returns false if there is no candidate, or if the evictor never evicts.
     ///
     /// # Errors
-    /// If the evictor panics, or chooses a storage that cannot be evicted. After an error, nothing
-    /// was evicted.
+    /// Fails if the evictor panics, or chooses a storage that cannot be evicted. After an error,
+    /// nothing was evicted.
     pub(super) fn evict_one(&mut self, want: Want, cause: Cause) -> Result<bool, Error> {
         if self.store.evictable_bytes() == 0 || !self.evicts {
             return Ok(false);
@@ -81,7 +81,7 @@ impl<D: Device> Engine<D> {
     /// storage: false for a leaf, and for a storage that was already evicted.
     ///
     /// # Errors
-    /// If the key names no tensor.
+    /// Fails if the key names no tensor.
     pub fn drop_now(&mut self, key: TensorKey) -> Result<bool, Error> {
         self.working()?;
         let storage = self.tensor(key)?.storage;

@@ -11,7 +11,7 @@ impl<D: Device> Engine<D> {
     /// it is copied.
     ///
     /// # Errors
-    /// If the key names no tensor, the tensor was lost to a failure, memory does not suffice to
+    /// Fails if the key names no tensor, the tensor was lost to a failure, memory does not suffice to
     /// regenerate the tensor, or the copy failed. After any error, the tensor is unchanged. If an
     /// update was skipped because of an unreported failure, the first call returns that failure,
     /// and a second call returns the value.

@@ -378,7 +378,7 @@ impl<D: Device> Engine<D> {
     /// of the stack, and regenerates missing inputs. Returns false if no further bytes became
     /// evictable.
     ///
-    /// If no pins were released, a deep regeneration could exhaust memory with its own pins, and a
+    /// A deep regeneration that released no pins could exhaust memory with its own pins, and a
     /// feasible program would fail. Storages restored for a frame are unpinned only if unpinning
     /// all others is not enough. Unpinned sooner, two restored storages could evict each other in
     /// turn without end.

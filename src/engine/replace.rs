@@ -10,14 +10,14 @@ impl<D: Device> Engine<D> {
     /// Replaces the value of `target` by `value`, which becomes a leaf. Returns the new key;
     /// afterwards, the key `target` names no tensor.
     ///
-    /// If `value` is lost or cannot be restored, or if another command of the step failed, nothing
-    /// is replaced and `target` itself is returned. If a later command of the step fails, the new
+    /// Nothing is replaced, and `target` itself is returned, if `value` is lost or cannot be restored,
+    /// or if another command of the step failed. If a later command of the step fails, the new
     /// key names the old value again. A step ends with [`Engine::step`], or with
     /// [`Engine::confirm`].
     ///
     /// # Errors
-    /// If a key names no tensor, or if the two tensors differ in type, shape or contiguity. After
-    /// an error, nothing was done.
+    /// Fails if a key names no tensor, or if the two tensors differ in type, shape or contiguity.
+    /// After an error, nothing was done.
     pub fn replace(&mut self, target: TensorKey, value: TensorKey) -> Result<TensorKey, Error> {
         self.working()?;
         let (old, new) = (self.tensor(target)?, self.tensor(value)?);

@@ -7,10 +7,10 @@
 //! ```
 //!
 //! A mark of a step, or a commit, makes a running value a leaf, and the value's history is deleted.
-//! If a program neither marks steps nor commits, this module makes running values leaves. A running
+//! This module makes running values leaves if a program neither marks steps nor commits. A running
 //! value must be small compared with the budget, and restoring the value must take very many other
 //! values. A history also counts as long if it keeps many bytes of uploads, or of unheld leaves.
-//! For example, an update in place may have turned losses into leaves, whose handles were then
+//! An update in place, for example, may have turned losses into leaves, whose handles were then
 //! dropped. When the last handle of a running value is dropped, small held values made from that
 //! value become leaves at once.
 //!

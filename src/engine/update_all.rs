@@ -32,14 +32,14 @@ pub struct Issue<O> {
 impl<D: Device> Engine<D> {
     /// Makes updates one after the other, as [`Engine::issue`] would. No update is made if a
     /// command failed earlier in the step, or if memory does not suffice for all updates together.
-    /// If no update is made, all outputs are the old values.
+    /// All outputs are the old values if no update is made.
     ///
     /// Only two things can interrupt the updates in the middle: a failing device, or a panic of the
     /// cost model or of an op's `flops`. After an interruption, values that the device had begun to
     /// write over are lost, and the remaining updates are skipped.
     ///
     /// # Errors
-    /// If an input key names no tensor, or the outputs contradict the inputs, or are not all in
+    /// Fails if an input key names no tensor, or the outputs contradict the inputs, or are not all in
     /// place. After an error, nothing was done.
     pub fn issue_all(&mut self, updates: Vec<Issue<D::Op>>) -> Result<Vec<Issued>, Error> {
         let (ops, rest): (Vec<D::Op>, Vec<_>) = updates

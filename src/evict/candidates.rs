@@ -146,8 +146,8 @@ impl Candidates {
 
     /// Removes a storage that is about to be evicted or to lose its producer.
     ///
-    /// If the last candidate moves to the free position, returns the moved candidate and the
-    /// position. The caller must store the position in the moved candidate's storage.
+    /// Returns the last candidate and its new position, if it moves to the free position. The caller
+    /// must store the position in the moved candidate's storage.
     #[inline]
     pub fn remove(&mut self, storage: &mut Storage, held: Held) -> Option<(StorageKey, u32)> {
         let position = storage.candidate.take()?;

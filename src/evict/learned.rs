@@ -1,6 +1,6 @@
 //! Eviction by forecasts of a known step.
 //!
-//! In a repeated training step, or in a recording, later commands are known, and so is the next use
+//! Later commands are known in a repeated training step, or in a recording, and so is the next use
 //! of each value. The candidate with the lowest score is evicted first. A score is the cost to
 //! recompute, divided by bytes and by the distance to the next need:
 //!

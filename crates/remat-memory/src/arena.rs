@@ -114,7 +114,7 @@ impl Arena {
     /// Frees a block, and merges its bytes with the holes on both sides.
     ///
     /// # Panics
-    /// If `block` has already been freed.
+    /// Panics if `block` has already been freed.
     ///
     /// # Time complexity
     /// Time: O(log holes), in practice O(1).

@@ -97,7 +97,7 @@ impl<S: RegionSource> Pool<S> {
     /// Frees a block as [`Arena::free`] does. The pool keeps the region of the block.
     ///
     /// # Panics
-    /// If `block` has already been freed.
+    /// Panics if `block` has already been freed.
     #[track_caller]
     pub fn free(&mut self, block: Block) {
         self.arena.free(block);

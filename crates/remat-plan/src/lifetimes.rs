@@ -206,9 +206,9 @@ impl Lifetimes {
 
     /// Sets the hint of a buffer: an address for the buffer in the first placement of a search.
     ///
-    /// If every buffer has a hint and the hints make no two buffers overlap, the first placement
-    /// consists of the hints. In all other cases, the buffers get the lowest free addresses in the
-    /// order of their hints. Planners that do not search ignore hints.
+    /// The first placement consists of the hints if every buffer has a hint and the hints make no two
+    /// buffers overlap. In all other cases, the buffers get the lowest free addresses in the order of
+    /// their hints. Planners that do not search ignore hints.
     ///
     /// # Panics
     ///

@@ -1,7 +1,7 @@
 //! Convolutions by cuDNN's legacy API, which cuDNN 9 still has. Tensors are f32, and packed in the
 //! order NCHW.
 //!
-//! For each shape, the device decides once whether cuDNN computes the convolution, and with which
+//! The device decides once for each shape whether cuDNN computes the convolution, and with which
 //! algorithm, and keeps the decision. A repeated run therefore gives the same bits, and the
 //! workspace of a run is known before the run.
 
@@ -150,7 +150,7 @@ impl Dnn {
     /// cuDNN. Returns `None` if cuDNN does not run the task. Any thread may call this function.
     ///
     /// # Errors
-    /// If cuDNN fails for a temporary reason. The `Dnn` keeps the error until [`Self::takes`] has
+    /// Fails if cuDNN fails for a temporary reason. The `Dnn` keeps the error until [`Self::takes`] has
     /// returned it.
     pub(crate) fn workspace(
         &mut self,

@@ -104,8 +104,8 @@ fn broken(found: Version, driver: (u32, u32), error: &DeviceError) -> DeviceErro
 /// Opens a handle of cuDNN; `None` if the library is not found or too old.
 ///
 /// # Errors
-/// If cuDNN is found but does not work. The failure may be temporary, and continuing without cuDNN
-/// would give other bits than a later run with cuDNN.
+/// Fails if cuDNN is found but does not work. The failure may be temporary, and continuing without
+/// cuDNN would give other bits than a later run with cuDNN.
 fn open_cudnn(stream: &Arc<CudaStream>, tf32: bool) -> Result<Option<Dnn>, DeviceError> {
     match usable(versions::cudnn()) {
         Ok(version) => {

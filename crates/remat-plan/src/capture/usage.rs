@@ -32,8 +32,8 @@ impl<'a> Usage<'a> {
     }
 
     /// Whether exactly `left` uses of a buffer remain and the buffer does not stay after the step.
-    /// For `left` 0, `true` means that the buffer is no longer needed; for `left` 1, that its next
-    /// use is its last.
+    /// The answer `true` means for `left` 0 that the buffer is no longer needed, and for `left` 1 that
+    /// its next use is its last.
     fn goes(&self, buffer: usize, left: usize) -> bool {
         !self.capture.buffers[buffer].after && self.left[buffer] == left
     }

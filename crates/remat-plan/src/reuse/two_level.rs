@@ -18,8 +18,8 @@ use crate::{Lifetimes, Limits, PlanError, Planned, Planner};
 /// time, and buffers that begin at the same instant in the order of their numbers. A buffer takes
 /// the free block that was released last; on a tie, the block that was made last.
 ///
-/// For the second level, blocks are visited from the largest to the smallest; on a tie, the block
-/// that was made first comes first. A block is placed into the first outermost block in which it
+/// The second level visits blocks from the largest to the smallest; on a tie, the block that was
+/// made first comes first. A block is placed into the first outermost block in which it
 /// fits. The block gets the lowest address at which it shares no bytes with blocks in use at the
 /// same times. The lowest address is the begin of the outermost block, or the end of another block
 /// inside. A block that fits into no outermost block becomes an outermost block. Outermost blocks

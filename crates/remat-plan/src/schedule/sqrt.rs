@@ -8,7 +8,7 @@ use crate::Order;
 /// A segment ends once its own values that are still needed reach a limit in bytes. A value that
 /// later segments use is dropped between two of its uses, the second of which is in a later
 /// segment. Among several pairs of uses that qualify, the pair with the longest distance is chosen.
-/// For the next use, the value is made again, together with the missing values of its segment that
+/// The value is made again for its next use, together with the missing values of its segment that
 /// are needed for it. The values of the last op of each segment are not dropped.
 ///
 /// Source: Chen et al., Training Deep Nets with Sublinear Memory Cost (2016), in the version of

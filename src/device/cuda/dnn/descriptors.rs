@@ -70,7 +70,7 @@ impl Descriptors {
     /// Describes a convolution.
     ///
     /// # Errors
-    /// If cuDNN does not accept the sizes of the convolution, or has too little memory.
+    /// Fails if cuDNN does not accept the sizes of the convolution, or has too little memory.
     pub(super) fn new(shape: &ConvShape) -> Result<Self, Failure> {
         let ConvShape { n, c_in, h, w, c_out, kh, kw, stride, padding, dilation, groups } = *shape;
         let [n, c_in, h, w] = ints([n, c_in, h, w])?;

@@ -62,7 +62,7 @@ pub(super) struct State {
     twin: Vec<u32>,
     /// Lowest possible address of a buffer. For an unplaced buffer, the entry is the aligned
     /// highest end of the placed buffers that meet it. (Two buffers meet if they share a section.)
-    /// For a placed buffer, the entry is its address.
+    /// The entry of a placed buffer is its address.
     pub least: Vec<u64>,
     /// Placed buffer whose end determines `least`, or `NONE`.
     under: Vec<u32>,
