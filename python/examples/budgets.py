@@ -14,9 +14,9 @@ import time
 
 import torch
 import torch.nn.functional as F
-from checkpointing_by_hand import CNN, MLP, Encoder, classes, next_token
-from gpt import GPT
-from modern_steps import UNet, ViT, noise
+from checkpointing_by_hand import MODELS as BLOCKS
+from checkpointing_by_hand import classes, next_token
+from modern_steps import UNet, noise
 from resnet import ResNet
 from torch import nn
 
@@ -35,13 +35,9 @@ class LSTM(nn.Module):
 
 # Name: the model, and the loss of a step on random data.
 MODELS = {
-    "cnn": (CNN, lambda model: classes(model, 32, 3, 32, 32)),
-    "gpt": (lambda: GPT(width=128, layers=6, heads=4, context=128, dropout=0.1), next_token),
-    "encoder": (Encoder, next_token),
-    "mlp": (MLP, lambda model: classes(model, 1024, 256)),
+    **BLOCKS,
     "lstm": (LSTM, lambda model: next_token(model, 64)),
     "unet": (lambda: UNet(scale=1), lambda model: noise(model, 8, 32)),
-    "vit": (lambda: ViT(scale=1), lambda model: classes(model, 16, 3, 64, 64)),
     "resnet50": (lambda: ResNet(50, 10), lambda model: classes(model, 8, 3, 96, 96)),
 }
 

@@ -11,7 +11,7 @@ _READ = [
     (torch.Tensor, ["tolist", "__reduce_ex__"]),
     (torch.UntypedStorage, ["tolist", "_write_file", "__getitem__", "cpu", "__reduce__"]),
 ]
-# These functions print while the budget is off.
+# These functions print with the budget turned off.
 _PRINT = [(torch.Tensor, ["__repr__", "__format__"])]
 # These functions return a pointer, through which other code may write at any time.
 _EXPOSE = [

@@ -305,7 +305,7 @@ void run(const Form& form, torch::jit::Stack* stack) {
     apply(call, record, form, operands);
   } catch (...) {
     for (uint64_t copy : snapshots) abandon(copy);
-    // Memory that no op has written to may have any contents, so the op may run again.
+    // No op has written to the old memory, so new memory is as good.
     if (call.kind == RM_WRITE) renew(operands.storages[0]);
     throw;
   }
@@ -592,8 +592,8 @@ bool rm_valueless(PyObject* object) {
   const auto& tensor = THPVariable_Unpack(object);
   if (!tensor.defined() || !tensor.has_storage() || tensor.is_meta()) return false;
   auto* storage = tensor.storage().unsafeGetStorageImpl();
-  auto* held = held_of(storage);
-  return held ? !has_values(storage) && (is_dry() || held->stale) : storage->nbytes() && !storage->_mutable_data_ptr_no_checks().get();
+  // Outside of a dry run, a counted storage without memory is evicted.
+  return !has_values(storage) && (is_dry() || !held_of(storage));
 }
 
 // Number of the value that a tensor or a storage of Python's holds; 0 if the budget does not count it. `leaf` says

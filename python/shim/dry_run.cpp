@@ -161,7 +161,7 @@ std::vector<at::Tensor> largest(const Form& form, c10::ArrayRef<c10::IValue> arg
           continue;
         }
         auto index = item.toTensor();
-        if (index.scalar_type() == c10::kBool || index.scalar_type() == c10::kByte) {
+        if (is_mask(index)) {
           for (int64_t i = 0; i < index.dim(); i++) indices.push_back(at::Tensor(at::detail::empty_meta({index.numel()}, c10::kLong)));
         } else {
           indices.push_back(index);
@@ -192,27 +192,18 @@ void call_without_values(const Form& form, torch::jit::Stack* stack, c10::Device
   // Work on the host, such as that of a loader of data.
   bool elsewhere = !facts.counted && facts.device != device && !facts.meta;
   if (elsewhere || (facts.known && form.dynamic)) return run_kernel(form, stack, facts);
-  bool makes_tensors = false;
-  for (const auto& result : form.op.schema().returns()) makes_tensors |= result.type()->str().find("Tensor") != std::string::npos;
   auto skip_writes = [&] {
     for (const auto& tensor : facts.written)
       if (tensor.has_storage() && !keeps(form, tensor)) make_stale(tensor.storage().unsafeGetStorageImpl());
   };
-  if (!makes_tensors && form.results > 0) {
+  if (!form.makes_tensors && form.results > 0) {
     if (facts.known) return run_kernel(form, stack, facts);
     guessed[form.name]++;
     auto type = arguments[0].isTensor() ? arguments[0].toTensor().scalar_type() : c10::kFloat;
     torch::jit::drop(*stack, form.arguments);
     return push_numbers(form, stack, type);
   }
-  auto is_by_mask = [&] {
-    bool any = false;
-    each_tensor(arguments[1], [&](const at::Tensor& index, int32_t) {
-      if (index.defined()) any |= index.scalar_type() == c10::kBool || index.scalar_type() == c10::kByte;
-    });
-    return any;
-  };
-  if (form.dynamic && (form.op.schema().name() != "aten::index" || is_by_mask())) {
+  if (form.dynamic && !has_known_index(form, arguments)) {
     guessed[form.name]++;
     auto results = largest(form, arguments, facts);
     torch::jit::drop(*stack, form.arguments);

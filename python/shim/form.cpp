@@ -73,7 +73,7 @@ Form::Form(const c10::OperatorHandle& handle) : op(handle) {
     if (argument.name() == "device") device = static_cast<int>(i);
     if (argument.name() == "pin_memory") pinned = static_cast<int>(i);
   }
-  bool makes_tensors = false, all_alias = results > 0, all_written = results > 0 && any_writes;
+  bool all_alias = results > 0, all_written = results > 0 && any_writes;
   for (const auto& result : schema.returns()) {
     makes_tensors |= has_tensor(result);
     all_alias &= result.alias_info() != nullptr;

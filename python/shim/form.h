@@ -28,6 +28,8 @@ struct Form {
   bool overwrites = false;
   // The op makes no storage: it has no results, or all results are operands that are written to, or numbers.
   bool makes_nothing = false;
+  // Some result is a tensor or a list of tensors.
+  bool makes_tensors = false;
   // Whether each argument is written to.
   std::vector<bool> writes;
   // Arguments that are written to without an effect on the results, in training: the running statistics of batch

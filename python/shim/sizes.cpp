@@ -85,16 +85,6 @@ std::shared_ptr<const Sizes> infer(const Form& form, const torch::jit::Stack& st
   return sizes;
 }
 
-// Whether the op picks elements by whole numbers, not by masks.
-bool has_known_index(const Form& form, const torch::jit::Stack& stack) {
-  if (form.op.schema().name() != "aten::index") return false;
-  bool is_known = true;
-  each_tensor(torch::jit::last(stack, form.arguments)[1], [&](const at::Tensor& index, int32_t) {
-    if (index.defined()) is_known &= index.scalar_type() != c10::kBool && index.scalar_type() != c10::kByte;
-  });
-  return is_known;
-}
-
 // Bytes of the workspace of oneDNN's recurrent layer for a sequence of this length, from a run on zeros.
 double workspace(const Form& form, c10::ArrayRef<c10::IValue> arguments, int64_t length) {
   torch::jit::Stack stack;
@@ -160,8 +150,17 @@ WithoutData without_data(const Form& form, c10::ArrayRef<c10::IValue> given, boo
   return without;
 }
 
+bool has_known_index(const Form& form, c10::ArrayRef<c10::IValue> arguments) {
+  if (form.op.schema().name() != "aten::index") return false;
+  bool is_known = true;
+  each_tensor(arguments[1], [&](const at::Tensor& index, int32_t) {
+    if (index.defined()) is_known &= !is_mask(index);
+  });
+  return is_known;
+}
+
 std::shared_ptr<const Sizes> sizes_of(const Form& form, const Operands& operands, const torch::jit::Stack& stack) {
-  if (form.dynamic && !(has_known_index(form, stack))) return nullptr;
+  if (form.dynamic && !has_known_index(form, torch::jit::last(stack, form.arguments))) return nullptr;
   if (auto at = known.find(operands.key); at != known.end()) return at->second;
   auto sizes = infer(form, stack);
   if (known.size() >= MOST_KNOWN) known.clear();

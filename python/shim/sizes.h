@@ -31,6 +31,12 @@ WithoutData without_data(const Form& form, c10::ArrayRef<c10::IValue> arguments,
 std::shared_ptr<const Sizes> sizes_of(const Form& form, const Operands& operands, const torch::jit::Stack& stack);
 // Corrects an answer that was wrong.
 void correct(uint64_t key, std::vector<uint64_t> bytes);
+// Whether an index picks the elements where it is true, so that the number of elements depends on its values.
+inline bool is_mask(const at::Tensor& index) {
+  return index.scalar_type() == c10::kBool || index.scalar_type() == c10::kByte;
+}
+// Whether the op picks elements by whole numbers, not by masks.
+bool has_known_index(const Form& form, c10::ArrayRef<c10::IValue> arguments);
 // Most bytes that an op of unknown size makes; none if no bound is known.
 std::optional<uint64_t> bound_of(const Form& form, const torch::jit::Stack& stack);
 // Bytes of each storage among tensors that an op returned, without the storages in `known`.

@@ -7,6 +7,7 @@
 //! system.
 
 use crate::ffi::rm_live;
+use memmap2::{MmapMut, MmapOptions, UncheckedAdvice};
 use remat::unstable::memory::{Arena, Block, Chunk};
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -34,7 +35,7 @@ static HEAP: Mutex<Option<Heap>> = Mutex::new(None);
 static RANGE: (AtomicUsize, AtomicUsize) = (AtomicUsize::new(0), AtomicUsize::new(0));
 
 struct Heap {
-    base: usize,
+    map: MmapMut,
     arena: Arena,
     /// Block of each address that was handed out.
     blocks: HashMap<usize, Block>,
@@ -87,30 +88,21 @@ impl Heap {
     /// `None` if the system has no range of addresses to give.
     fn new() -> Option<Self> {
         let mut bytes = RANGES.0;
-        let base = loop {
-            // SAFETY: a new range of addresses, which nobody else uses.
-            let base = unsafe {
-                libc::mmap(
-                    std::ptr::null_mut(),
-                    bytes as usize,
-                    libc::PROT_READ | libc::PROT_WRITE,
-                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                    -1,
-                    0,
-                )
-            };
-            if base != libc::MAP_FAILED {
-                break base as usize;
+        let map = loop {
+            let range = MmapOptions::new().len(bytes as usize).no_reserve_swap().map_anon();
+            if let Ok(map) = range {
+                break map;
             }
             bytes /= 2;
             if bytes < RANGES.1 {
                 return None;
             }
         };
+        let base = map.as_ptr() as usize;
         RANGE.0.store(base, Ordering::Release);
         RANGE.1.store(bytes as usize, Ordering::Release);
         Some(Self {
-            base,
+            map,
             arena: Arena::new(bytes),
             blocks: HashMap::new(),
             resident: vec![false; (bytes / UNIT) as usize],
@@ -130,7 +122,7 @@ impl Heap {
             let resident = &mut self.resident[unit as usize];
             self.units += u64::from(!std::mem::replace(resident, true));
         }
-        let address = self.base + offset as usize;
+        let address = self.map.as_ptr() as usize + offset as usize;
         self.blocks.insert(address, block);
         // SAFETY: reads a number of the shim.
         let elsewhere = unsafe { rm_live() }.saturating_sub(self.arena.used());
@@ -158,14 +150,10 @@ impl Heap {
                 let run = self.resident[unit as usize..end as usize].iter();
                 let run = run.take_while(|resident| **resident).count() as u64;
                 if run > 0 {
-                    let start = self.base + (unit * UNIT) as usize;
-                    // SAFETY: the pages are in the heap's range, and no block has bytes there.
-                    unsafe {
-                        libc::madvise(
-                            start as *mut c_void,
-                            (run * UNIT) as usize,
-                            libc::MADV_DONTNEED,
-                        )
+                    let (start, bytes) = ((unit * UNIT) as usize, (run * UNIT) as usize);
+                    // SAFETY: the map is private and anonymous, and no block has bytes in these pages.
+                    let _ = unsafe {
+                        self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, bytes)
                     };
                     self.resident[unit as usize..(unit + run) as usize].fill(false);
                     self.units -= run;

@@ -63,6 +63,9 @@ pub(crate) fn replays(
             let low = percents.iter().copied().filter(|&percent| percent < high).max();
             let mut tried = Vec::new();
             let found = smallest(low.unwrap_or(0) + 1, high, |wanted| {
+                if wanted == high {
+                    return Ok(true);
+                }
                 let row = jobs(&[percent(wanted)])[0].run()?;
                 tried.push((row.budget_bytes, row.slowdown));
                 Ok::<bool, remat::Error>(row.slowdown.is_some())
