@@ -16,6 +16,7 @@ mod evict;
 mod expect;
 mod failures;
 mod get;
+mod give_way;
 mod in_place;
 mod late_times;
 mod planned;

@@ -28,6 +28,7 @@ pub(crate) use owner::Owner;
 
 use crate::layout::Layout;
 use remat_memory::Held;
+use rustc_hash::FxHashSet;
 use slotmap::{SlotMap, new_key_type};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -279,6 +280,29 @@ impl Graph {
             .users
             .iter()
             .flat_map(|u| self.paths[u.path].outputs.iter().flatten().copied())
+    }
+
+    /// Held storages that are computed from `source` through unheld storages only, and the number of
+    /// edges visited. Visits at most `most` edges, so storages may be missing if that many were
+    /// visited.
+    pub(crate) fn heirs(&self, source: StorageKey, most: usize) -> (StorageKeys, usize) {
+        let mut heirs = StorageKeys::new();
+        let mut seen = FxHashSet::default();
+        let mut stack: StorageKeys = self.dependents(source).take(most).collect();
+        let mut edges = stack.len();
+        while let Some(key) = stack.pop() {
+            if !seen.insert(key) {
+                continue;
+            }
+            if self.storages[key].handles > 0 {
+                heirs.push(key);
+            } else {
+                let known = stack.len();
+                stack.extend(self.dependents(key).take(most - edges));
+                edges += stack.len() - known;
+            }
+        }
+        (heirs, edges)
     }
 
     /// Whether the storage has a tensor, or a path reads it.

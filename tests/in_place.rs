@@ -171,3 +171,45 @@ fn a_value_that_is_not_contiguous_cannot_be_updated() {
     assert!(matches!(engine.apply(update(2), &[turned]), Err(Error::Op(_))));
     assert_eq!(read(&mut engine, turned), before, "nothing was done");
 }
+
+/// Regression test: a gradient became a leaf by an update, and stayed until all gradients computed
+/// from it were gone, although none of them was larger.
+#[test]
+fn a_leaf_without_a_handle_gives_way_to_smaller_values() {
+    let mut engine = engine(1 << 12);
+    for (sizes, gives_way) in [([SIZE / 2; 2], true), ([SIZE, 1], false)] {
+        let before = engine.stats().storages;
+        let leaf = engine.put(Bytes::of(SIZE, 1));
+        engine.commit(leaf).unwrap();
+        let value = read(&mut engine, leaf);
+        let between = one(&mut engine, mix(SIZE, 2), &[leaf]);
+        let near = expected(&mix(SIZE, 2), &[&value]);
+        let ops = [mix(sizes[0], 3), mix(sizes[1], 4)];
+        let held = ops.each_ref().map(|op| one(&mut engine, op.clone(), &[between]));
+        engine.del(between);
+        engine.del(leaf);
+        let kept = if gives_way { 2 } else { 4 };
+        assert_eq!(engine.stats().storages, before + kept, "{sizes:?}");
+        for (key, op) in held.into_iter().zip(ops) {
+            assert_eq!(engine.drop_now(key).unwrap(), !gives_way, "{sizes:?}");
+            assert_eq!(read(&mut engine, key), expected(&op, &[&near]), "{sizes:?}");
+            engine.del(key);
+        }
+        assert_eq!(engine.stats().storages, before);
+    }
+}
+
+/// A leaf does not give way to an evicted value, which would have to be regenerated for that.
+#[test]
+fn a_leaf_without_a_handle_stays_for_an_evicted_value() {
+    let mut engine = engine(1 << 12);
+    let leaf = engine.put(Bytes::of(SIZE, 1));
+    engine.commit(leaf).unwrap();
+    let value = read(&mut engine, leaf);
+    let held = one(&mut engine, mix(SIZE / 2, 2), &[leaf]);
+    assert!(engine.drop_now(held).unwrap());
+    engine.del(leaf);
+    assert_eq!(engine.stats().storages, 2);
+    assert_eq!(read(&mut engine, held), expected(&mix(SIZE / 2, 2), &[&value]));
+    assert!(engine.drop_now(held).unwrap(), "the value can still be evicted");
+}

@@ -92,6 +92,8 @@ mod plans;
 mod programs;
 mod random_programs;
 #[cfg(feature = "lab")]
+mod ranks_memory;
+#[cfg(feature = "lab")]
 mod recordings;
 mod recovery;
 mod regeneration;

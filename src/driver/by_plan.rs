@@ -115,6 +115,8 @@ struct StepPlan {
     /// Whether each storage that lost its last handle stayed resident, in the order in which
     /// storages lost their last handle. A storage without an entry was freed.
     unheld_stays: Vec<bool>,
+    /// Whether each leaf gave way to the values computed from it, when it lost its last handle.
+    gives_way: Vec<bool>,
     took: Totals,
     /// Maps each action whose outputs are evicted or made again to its index among the first runs.
     /// The map is empty unless recomputed values are verified.

@@ -45,7 +45,7 @@ impl<D: Device> Engine<D> {
             self.forget(smallvec![key]);
             return;
         }
-        if !self.lost_last_handle(key) {
+        if self.gives_way(key) || !self.lost_last_handle(key) {
             return;
         }
         let goes = self.store.graph.is_evictable(key);

@@ -16,7 +16,6 @@ use crate::layout::Layout;
 use crate::op::Outputs;
 use crate::step::takes_over;
 use crate::store::Work;
-use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
 /// Storage and layout of each output.
@@ -265,19 +264,7 @@ impl<D: Device> Engine<D> {
         old: StorageKey,
         sources: &StorageKeys,
     ) -> Result<(), Error> {
-        let mut held = StorageKeys::new();
-        let mut seen = FxHashSet::default();
-        let mut stack: StorageKeys = self.store.graph.dependents(old).collect();
-        while let Some(key) = stack.pop() {
-            if !seen.insert(key) {
-                continue;
-            }
-            if self.store.graph.storage(key).handles > 0 {
-                held.push(key);
-            } else {
-                stack.extend(self.store.graph.dependents(key));
-            }
-        }
+        let (mut held, _) = self.store.graph.heirs(old, usize::MAX);
         if !self.fit_as_leaves(&held) {
             return Ok(());
         }

@@ -26,7 +26,6 @@ use super::{Engine, StorageKey};
 use crate::device::Device;
 use crate::graph::{Residence, Runs};
 use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
 
 /// Constant in the rule for the next search of histories: the number of storages must exceed twice
 /// the number at the last search by `MANY`.
@@ -164,22 +163,7 @@ impl<D: Device> Engine<D> {
     /// Makes leaves of the held values that were made from `key`, which is a running value without
     /// handles.
     fn pass_on(&mut self, key: StorageKey) {
-        let mut heirs: SmallVec<[StorageKey; 8]> = SmallVec::new();
-        let mut seen: SmallVec<[StorageKey; 8]> = SmallVec::from_elem(key, 1);
-        let (mut next, mut edges) = (0, 0);
-        while let Some(&at) = seen.get(next)
-            && edges < NEAR
-        {
-            next += 1;
-            for dependent in self.store.graph.dependents(at).take(NEAR) {
-                edges += 1;
-                let is_held = self.store.graph.storage(dependent).handles > 0;
-                let known = if is_held { &mut heirs } else { &mut seen };
-                if !known.contains(&dependent) {
-                    known.push(dependent);
-                }
-            }
-        }
+        let (heirs, edges) = self.store.graph.heirs(key, NEAR);
         self.running.walked += edges as u64;
         for heir in heirs {
             self.run_on(heir);

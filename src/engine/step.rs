@@ -68,6 +68,11 @@ impl<D: Device> Engine<D> {
         self.tell(Event::DidStep { step: self.step, used: self.store.space.used() });
     }
 
+    /// Whether no op was run since the last mark.
+    pub(super) fn is_between_steps(&self) -> bool {
+        self.stats.ops == self.lengths.before
+    }
+
     /// Removes deleted storages from the list of lingering dead storages: at both ends in every
     /// call, and everywhere when the list has doubled. Because of the removal at both ends, the
     /// list is empty if no lingering storage exists any more.

@@ -24,6 +24,9 @@ pub(crate) struct Script {
     /// Whether each evictable storage that lost its last handle stayed resident, in the order in
     /// which storages lost their last handle. Storages past the end of the list are evicted.
     pub unheld_stays: VecDeque<bool>,
+    /// For each leaf that lost its last handle and is no smaller than the values computed from it,
+    /// in order, whether the leaf gave way to them.
+    pub gives_way: VecDeque<bool>,
     /// Number of coming actions that the device has already done.
     pub done: usize,
     /// Error of the action that follows the `done` actions.

@@ -198,6 +198,9 @@ pub(crate) struct Tape {
     /// Whether each evictable storage that lost its last handle stayed resident, in the order in
     /// which storages lost their last handle.
     pub unheld_stays: Vec<bool>,
+    /// For each leaf that lost its last handle and is no smaller than the values computed from it,
+    /// in order, whether the leaf gave way to them.
+    pub gives_way: Vec<bool>,
     /// Freed blocks that were allocated before the tape began, each with its owner and its range of
     /// bytes.
     pub went: FxHashMap<Block, (u64, Range<u64>)>,

@@ -84,6 +84,7 @@ impl<D: Device> Planning<D> {
             // empty.
             owners: if plan.is_plentiful { vec![] } else { vec![None; plan.offsets.len()] },
             unheld_stays: plan.unheld_stays.iter().copied().collect(),
+            gives_way: plan.gives_way.iter().copied().collect(),
             done,
             failure,
             ..Script::default()

@@ -52,6 +52,7 @@ struct Draft {
     start: Option<u64>,
     spread: u64,
     unheld_stays: Vec<bool>,
+    gives_way: Vec<bool>,
     granule: u64,
     room: u64,
     /// Whether the plan may evict and recompute.
@@ -89,7 +90,7 @@ impl<D: Device> Planning<D> {
             return None;
         }
         let (spread, start) = beside.books.engine.spread_of(&tape);
-        let Tape { plentiful, short, unheld_stays, .. } = tape;
+        let Tape { plentiful, short, unheld_stays, gives_way, .. } = tape;
         let of = self.kinds.get(kind);
         let is_learnt = !beside.recognition.learning.improves() || of.is_frequent();
         let draft = Draft {
@@ -102,6 +103,7 @@ impl<D: Device> Planning<D> {
             start,
             spread,
             unheld_stays,
+            gives_way,
             ends,
             boundary: before,
             heirs: turned.heirs,
@@ -156,6 +158,7 @@ impl Draft {
             is_plentiful,
             // In a plan without evictions, every storage without handles is freed.
             unheld_stays: if is_plentiful { vec![] } else { self.unheld_stays.clone() },
+            gives_way: self.gives_way.clone(),
             took: if moves { took } else { took.without_moves() },
             laid: None,
             verified: match self.verifies && !is_plentiful {
