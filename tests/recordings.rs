@@ -50,8 +50,8 @@ fn old_recordings() -> [(u32, &'static str, Trace); 3] {
     ]
 }
 
-/// `recordings.csv` has the figures of `remat sweep` for these recordings, from before version 4.
-/// Six rows were renewed later, because evicted inputs are now regenerated in another order.
+/// `recordings.csv` has the figures of `remat sweep` for these recordings. The columns are those of
+/// before version 4. The figures were renewed when leaves without a handle began to give way.
 #[test]
 fn recordings_of_earlier_versions_replay_with_the_figures_they_had() {
     let text = std::fs::read_to_string(data("recordings.csv")).unwrap();

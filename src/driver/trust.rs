@@ -6,6 +6,10 @@
 //! without, a rest begins: a number of turns without predictions. Each further rest takes twice as
 //! many turns.
 //!
+//! A program's first turns often recompute several times as much as its later ones. If recomputation
+//! still changed from turn to turn before the first predictions, turns without predictions are tried
+//! once more.
+//!
 //! All costs are in units of the cost model, not in measured time, so that runs are reproducible.
 
 use super::rest::Rest;
@@ -52,6 +56,9 @@ struct Compared {
     commands: u64,
     /// Recomputation of the last turn without predictions, as a share of the turn's work.
     guessed: f64,
+    /// Whether two turns without predictions in a row recomputed about as much, or were tried once
+    /// more.
+    is_settled: bool,
     /// Recomputation of the last turn with predictions, as a share of the turn's work.
     foreseen: Option<f64>,
 }
@@ -186,8 +193,11 @@ impl Trust {
             self.kinds.remove(0);
         }
         let foreseen = known.and_then(|kind| kind.foreseen);
-        let guessed = known.filter(|_| is_first).map_or(share, |kind| kind.guessed);
-        self.kinds.push(Compared { tokens, commands, guessed, foreseen });
+        let last = known.map(|kind| kind.guessed);
+        let guessed = last.filter(|_| is_first).unwrap_or(share);
+        let is_settled = known.is_some_and(|kind| kind.is_settled)
+            || !is_first && last.is_some_and(|last| (share - last).abs() <= MOST_LOST);
+        self.kinds.push(Compared { tokens, commands, guessed, is_settled, foreseen });
         if !is_first && foreseen.is_some_and(|foreseen| share > foreseen + MOST_LOST) {
             // Turns without predictions do not recompute less than turns with predictions, so end
             // the rest.
@@ -209,8 +219,15 @@ impl Trust {
         kind.foreseen = Some(share);
         let more = share - kind.guessed;
         self.lost = (self.lost + if is_first { more / 2.0 } else { more }).max(0.0);
-        if self.lost > MOST_LOST && !self.guess_fails {
+        if self.guess_fails {
+            return;
+        }
+        if self.lost > MOST_LOST {
             self.withdraw();
+        } else if !is_first && !kind.is_settled && share > MOST_LOST {
+            kind.is_settled = true;
+            self.rest.pause(TRIAL + 1);
+            self.is_first = true;
         }
     }
 
@@ -276,6 +293,17 @@ mod tests {
         let (times, lost) = run(1000, |_| 0.2, guessed);
         assert!(times > 950, "{times}");
         assert!(lost < 8.0, "{lost}");
+    }
+
+    /// Turns without predictions are measured again, if the first of them recomputed much more.
+    #[test]
+    fn a_first_turn_that_recomputes_much_is_no_measure() {
+        let guessed = |turn| if turn < 2 { [4.0, 0.7][turn] } else { 0.37 };
+        let (times, lost) = run(1000, |_| 0.4, guessed);
+        assert!(times < 30, "{times}");
+        assert!(lost < 5.0, "{lost}");
+        // If predictions are better, the second comparison is the last one.
+        assert_eq!(run(1000, |_| 0.3, guessed).0, 998 - TRIAL as usize);
     }
 
     /// A rest without predictions ends once turns without predictions recompute more.
