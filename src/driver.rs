@@ -476,7 +476,8 @@ impl<D: Device> Driver<D> {
     pub fn recognize_steps_once_short(&mut self) {
         let told = self.foresee(None);
         self.books.report(told);
-        self.recognition.end(self.books.engine.foresees());
+        self.recognition.end();
+        self.recognition.begin_once_short(self.books.engine.foresees());
     }
 
     /// Knowledge of the steps gathered until now; `None` if steps are not recognized yet.
@@ -500,16 +501,24 @@ impl<D: Device> Driver<D> {
         self.recognition.learning.searched = searched;
     }
 
-    /// Sets the learner that gets the turns of loops from now on. The learner gets turns only if
-    /// steps are [recognized](Driver::recognize_steps).
+    /// Sets the learner that gets the turns of loops from now on.
+    ///
+    /// The driver recognizes steps from the first eviction on, if it does not recognize them yet and
+    /// the evictor uses foresight. Without recognition, a learner would get no turns.
     pub fn learn_by(&mut self, learner: Option<Box<dyn Learner>>) {
+        if learner.is_some() {
+            self.recognition.begin_once_short(self.books.engine.foresees());
+        }
         self.recognition.learning.learn_by(learner);
     }
 
     /// Adds a forecast that an earlier run found. The driver uses the forecast whenever it
     /// recognizes the forecast's step and the budget is the forecast's budget. A forecast of a step
     /// that never comes does no harm.
+    ///
+    /// Steps are recognized as after [`Driver::learn_by`].
     pub fn remember(&mut self, forecast: Forecast) {
+        self.recognition.begin_once_short(self.books.engine.foresees());
         self.recognition.learning.remember(forecast);
     }
 

@@ -132,10 +132,15 @@ impl Recognition {
         self.recognizer = Some(Box::new(Recognizer { steps, ..Recognizer::default() }));
     }
 
-    /// Stops recognizing steps. If `once_short` is set, recognition starts again at the first
-    /// eviction.
-    pub fn end(&mut self, once_short: bool) {
-        (self.recognizer, self.once_short) = (None, once_short);
+    /// Starts recognizing steps at the first eviction, if the evictor uses foresight. Recognition
+    /// that has begun goes on.
+    pub fn begin_once_short(&mut self, evictor_foresees: bool) {
+        self.once_short |= evictor_foresees;
+    }
+
+    /// Stops recognizing steps.
+    pub fn end(&mut self) {
+        (self.recognizer, self.once_short) = (None, false);
     }
 
     pub fn recognizer(&self) -> Option<&Recognizer> {

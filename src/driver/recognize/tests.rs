@@ -2,7 +2,7 @@ use super::*;
 use crate::command::{Apply, Consumed};
 use crate::cost::CostModelKind;
 use crate::device::sim::Sim;
-use crate::driver::Driver;
+use crate::driver::{Driver, Learner, Turn};
 use crate::engine::{Engine, Settings};
 use crate::evict::{Learn, PolicyKind};
 use crate::host::HostTensor;
@@ -11,6 +11,7 @@ use crate::op::Outputs;
 use crate::ops::{Accumulate, Binary, MatMul, Op, Unary};
 use crate::step::NEVER;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 const DEPTH: usize = 4;
 
@@ -136,4 +137,46 @@ fn recognized_steps_are_predicted_tensor_by_tensor() {
         }
         assert!(compared > 100, "{compared}");
     }
+}
+
+/// Counts the turns that a driver gives to a learner.
+#[derive(Clone, Debug, Default)]
+struct Counter(Arc<AtomicU32>);
+
+impl Learner for Counter {
+    fn begin(&mut self, _: Turn) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Regression: an adapter gave its driver a learner, but did not ask for recognition. The learner
+/// got no turns, and nothing said so.
+#[test]
+fn a_learner_gets_turns_without_a_further_call() {
+    let run = |policy: PolicyKind, budget: Option<u64>| {
+        let mut program = Program::default();
+        let mut weights: Vec<_> = (0..DEPTH).map(|_| program.put()).collect();
+        (0..12).for_each(|_| program.step(&mut weights, true, true));
+        let device = Sim::<Op, HostTensor>::cpu(1 << 20);
+        let costs = CostModelKind::Flops.build();
+        let settings = Settings::default();
+        let engine = Engine::new(device, settings, policy.build(0), costs).unwrap();
+        let mut driver = Driver::new(engine);
+        let turns = Counter::default();
+        driver.learn_by(Some(Box::new(turns.clone())));
+        if let Some(budget) = budget {
+            driver.set_budget(budget).unwrap();
+        }
+        program.commands.into_iter().for_each(|command| _ = driver.execute(command));
+        assert!(driver.engine_mut().take_failure().is_none());
+        let stats = driver.engine().stats();
+        (turns.0.load(Ordering::Relaxed), stats.evictions, stats.peak_bytes)
+    };
+    let ahead = PolicyKind::Learned(Learn::Ahead);
+    let (turns, evictions, peak) = run(ahead, None);
+    assert_eq!((turns, evictions), (0, 0), "memory sufficed");
+    let (turns, evictions, _) = run(ahead, Some(peak - 1));
+    assert!(turns > 0 && evictions > 0, "{turns}, {evictions}");
+    let (turns, evictions, _) = run(PolicyKind::Lru, Some(peak - 1));
+    assert!(turns == 0 && evictions > 0, "{turns}, {evictions}");
 }
