@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import os
 import re
+import sys
 import warnings
 
 import torch
@@ -257,8 +258,37 @@ def _eager():
         warnings.warn(f"torch.compile: {error}", stacklevel=2)
         yield
         return
-    with stance:
+    with stance, _telling_of_compiled():
         yield
+
+
+@contextlib.contextmanager
+def _telling_of_compiled():
+    """Warns at the first call of a compiled function, because users expect it to be faster than it is here."""
+    frames = sys.modules.get("torch._dynamo.eval_frame")
+    # PyTorch asks this function, at each call of a compiled function, what to run in its place.
+    asked = getattr(frames, "_callback_from_stance", None)
+    if asked is None:
+        yield
+        return
+    told = False
+
+    def ask(compiler):
+        nonlocal told
+        if compiler not in (None, False) and not told:
+            told = True
+            warnings.warn(
+                "torch.compile: within remat.budget, compiled functions run eagerly, op by op, because the budget "
+                "evicts and recomputes single ops. After the budget, they run compiled again.",
+                stacklevel=3,
+            )
+        return asked(compiler)
+
+    frames._callback_from_stance = ask
+    try:
+        yield
+    finally:
+        frames._callback_from_stance = asked
 
 
 def _before_fork():

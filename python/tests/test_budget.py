@@ -2,6 +2,7 @@
 
 import gc
 import threading
+import warnings
 
 import models
 import pytest
@@ -382,9 +383,14 @@ def test_compiled_functions_compile_afterwards():
             return graph.forward
 
         f = torch.compile(lambda x: (x * 2).sin() + 1, backend=backend)
-        with remat.budget("1GiB"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with remat.budget("1GiB"):
+                torch.ones(3).sin()
+        with remat.budget("1GiB"), pytest.warns(UserWarning, match="compiled functions run eagerly") as told:
             under = f(torch.ones(3))
-        assert not graphs
+            f(torch.ones(3))
+        assert not graphs and len(told) == 1 and told[0].filename == __file__
         assert torch.equal(f(torch.ones(3)), under) and len(graphs) == 1
         with remat.budget("1GiB"):
             f(torch.ones(3))
