@@ -41,7 +41,7 @@ struct Maker {
     /// Choices of variants of an operation's enums, from the outermost enum inwards: the index of
     /// the chosen variant, and the number of variants.
     path: Vec<(usize, usize)>,
-    /// Number of choices made so far.
+    /// Number of choices of `path` that the current sample has used.
     at: usize,
     /// Running number: the last number given to an integer.
     number: u64,

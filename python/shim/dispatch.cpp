@@ -499,6 +499,9 @@ void rm_end() {
   mode = nullptr;
 }
 
+// Warns. PyTorch keeps the warning until the current call of Python ends.
+void rm_warn(const char* text, size_t len) { TORCH_WARN(std::string(text, len)); }
+
 void rm_stress(bool on) { stress = on; }
 void rm_dry() { set_dry(true); }
 void rm_use_heap() { use_heap(); }

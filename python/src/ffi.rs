@@ -90,4 +90,5 @@ unsafe extern "C" {
     pub fn rm_state(object: *mut c_void) -> i32;
     pub fn rm_keep(object: *mut c_void, tainted: bool);
     pub fn rm_notice_record() -> *mut c_void;
+    pub fn rm_warn(text: *const c_char, len: usize);
 }

@@ -14,6 +14,7 @@
 //! | [`python`] | the class `Session` of the package |
 //! | [`heap`] | memory of tensors on the CPU, which follows the budget |
 //! | [`suggest`] | budgets that a recorded run would pass in |
+//! | [`warnings`] | warnings of remat as Python's warnings |
 //! | [`device`] | the table as a device of remat |
 //! | [`op`] | operators as ops of remat |
 //! | [`ffi`] | functions of the shim |
@@ -25,6 +26,7 @@ mod op;
 mod python;
 mod session;
 mod suggest;
+mod warnings;
 
 use pyo3::prelude::*;
 
@@ -49,6 +51,7 @@ mod _remat {
     fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
         // SAFETY: the module is initialized once, under Python's lock.
         unsafe { crate::ffi::rm_install() };
+        crate::warnings::install();
         Ok(())
     }
 }

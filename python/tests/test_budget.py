@@ -374,6 +374,22 @@ def test_pytorch_is_as_before():
     assert [vars(owner).get(name) for owner, name in names] == before
 
 
+def test_thrashing_is_a_warning():
+    def work():
+        w = [torch.randn(64, 64, requires_grad=True) for _ in range(400)]
+        with remat.budget("1GiB") as b:
+            x = torch.randn(64, 64)
+            for each in w:
+                x = (x @ each).tanh()
+            fixed = b.stats().leaf_bytes
+            # Room for some ten of 800 activations.
+            b.set(fixed + 10 * 64 * 64 * 4)
+            with pytest.warns(UserWarning, match=r"remat: thrash: .* raise the budget \(op [\w:]+, times .*\)"):
+                x.sum().backward()
+
+    apart(work)
+
+
 def test_compiled_functions_compile_afterwards():
     def work():
         graphs = []

@@ -51,8 +51,8 @@ const ROUNDING: f64 = 1e-11;
 #[derive(Clone, Copy)]
 pub(super) struct Placed<'a> {
     pub item: &'a Item,
-    /// Instants `low .. high` are in the gap. The charge for the shared sources of the gap covers
-    /// the instants from `middle` on.
+    /// Indices `low .. high` of the chosen instants that lie in the gap. The charge for the shared
+    /// sources of the gap covers the indices from `middle` on.
     pub low: u32,
     pub middle: u32,
     pub high: u32,

@@ -112,8 +112,8 @@ struct StepPlan {
     firsts: Vec<(u32, u32)>,
     /// Whether the turn has no evictions and no recomputation.
     is_plentiful: bool,
-    /// Whether each storage that lost its last handle stayed resident, in the order in which
-    /// storages lost their last handle. A storage without an entry was freed.
+    /// An entry for each storage that lost its last handle, in the order of these losses: whether the
+    /// storage stayed resident. A storage without an entry was freed.
     unheld_stays: Vec<bool>,
     /// Whether each leaf gave way to the values computed from it, when it lost its last handle.
     gives_way: Vec<bool>,

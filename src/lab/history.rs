@@ -87,7 +87,10 @@ pub enum NoHistory {
     Unknown,
     /// The trace has repeated steps, which were not recorded: see
     /// [`Trace::repeat_step`](super::Trace::repeat_step).
-    #[error("repeated steps were not recorded, and have no history")]
+    #[error(
+        "a trace with steps added by `repeat_step` has no history, because these steps were not recorded; call \
+         `history` before `repeat_step`"
+    )]
     Repeated,
 }
 

@@ -21,8 +21,8 @@ pub(crate) struct Script {
     pub owners: Vec<Option<StorageKey>>,
     /// Path of each first run, in order. The list is empty if `owners` is empty.
     pub firsts: Vec<Option<PathKey>>,
-    /// Whether each evictable storage that lost its last handle stayed resident, in the order in
-    /// which storages lost their last handle. Storages past the end of the list are evicted.
+    /// An entry for each evictable storage that lost its last handle, in the order of these losses:
+    /// whether the storage stayed resident. Storages past the end of the list are evicted.
     pub unheld_stays: VecDeque<bool>,
     /// For each leaf that lost its last handle and is no smaller than the values computed from it,
     /// in order, whether the leaf gave way to them.

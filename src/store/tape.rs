@@ -195,8 +195,8 @@ pub(crate) struct Tape {
     pub plentiful: Record,
     /// Actions that were really done.
     pub short: Record,
-    /// Whether each evictable storage that lost its last handle stayed resident, in the order in
-    /// which storages lost their last handle.
+    /// An entry for each evictable storage that lost its last handle, in the order of these losses:
+    /// whether the storage stayed resident.
     pub unheld_stays: Vec<bool>,
     /// For each leaf that lost its last handle and is no smaller than the values computed from it,
     /// in order, whether the leaf gave way to them.

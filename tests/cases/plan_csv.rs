@@ -124,8 +124,8 @@ fn decompression_bombs_are_refused() {
     let wide = format!("a,0,1,1{}\n", " ".repeat(56));
     let rows: String = (0..1 << 17).map(|i| format!("{i},0,1,1\n")).collect();
     for (name, bytes, said) in [
-        ("newlines.csv.gz", packed(&b"\n".repeat(1 << 20), 1024), "bytes without a buffer"),
-        ("spaces.csv.gz", packed(&b" \n".repeat(1 << 19), 512), "bytes without a buffer"),
+        ("newlines.csv.gz", packed(&b"\n".repeat(1 << 20), 1024), "bytes of empty lines"),
+        ("spaces.csv.gz", packed(&b" \n".repeat(1 << 19), 512), "bytes of empty lines"),
         ("rows.csv.gz", packed(wide.repeat(1 << 14).as_bytes(), 2048), "unpack it with gunzip"),
         ("line.csv.gz", packed(&b"a".repeat(1 << 20), 512), "65536 bytes or more"),
         ("many.csv.gz", packed(rows.as_bytes(), 40), "the most that can be read"),

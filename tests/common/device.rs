@@ -4,6 +4,7 @@
 use remat::device::cuda::Options;
 #[cfg(feature = "cuda")]
 use remat::ops::Op;
+#[cfg(feature = "cuda")]
 use remat::unstable::device::cuda::{Context, Cuda};
 use remat::{Builder, Runtime};
 

@@ -89,8 +89,8 @@ impl<D: Device> Planning<D> {
         }
     }
 
-    /// Chooses the plan of the turn that a command begins, after a turn by plan. If no plan
-    /// matches, leaves plans and returns false.
+    /// Chooses a plan for the turn that a command begins, while the driver runs turns by plan. If no
+    /// plan matches, leaves plans and returns false.
     fn goes_on_by_plan(
         &mut self,
         beside: &mut Beside<'_, D>,

@@ -31,7 +31,7 @@ pub enum CsvError {
         line: usize,
     },
     /// Too many empty lines follow each other.
-    #[error("line {line}: there are more than {BLANK} bytes without a buffer: remove empty lines")]
+    #[error("line {line}: more than {BLANK} bytes of empty lines end here; remove empty lines")]
     Blank {
         /// Number of the line.
         line: usize,

@@ -282,11 +282,11 @@ fn invalid_files_are_refused_with_their_line() {
         (&format!("a,0,1,2\n{}", ",".repeat(1 << 20)), "line 2 has 65536 bytes or more"),
         (
             &"\n".repeat(2 << 20),
-            "line 1048577: there are more than 1048576 bytes without a buffer: remove empty lines",
+            "line 1048577: more than 1048576 bytes of empty lines end here; remove empty lines",
         ),
         (
             &format!("a,0,1,2\n{}b,0,1,2", " \r\n".repeat(1 << 20)),
-            "line 349527: there are more than 1048576 bytes without a buffer: remove empty lines",
+            "line 349527: more than 1048576 bytes of empty lines end here; remove empty lines",
         ),
     ] {
         let found = error(bytes.as_bytes(), Lives::HalfOpen);
