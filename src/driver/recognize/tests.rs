@@ -167,7 +167,7 @@ fn a_learner_gets_turns_without_a_further_call() {
         if let Some(budget) = budget {
             driver.set_budget(budget).unwrap();
         }
-        program.commands.into_iter().for_each(|command| _ = driver.execute(command));
+        program.commands.into_iter().for_each(|command| driver.execute(command));
         assert!(driver.engine_mut().take_failure().is_none());
         let stats = driver.engine().stats();
         (turns.0.load(Ordering::Relaxed), stats.evictions, stats.peak_bytes)
