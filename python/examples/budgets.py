@@ -71,8 +71,8 @@ def train(name, args):
 
 def within(name, budget, args):
     """Trains within a budget. Returns the bits, the counters, and the share recomputed in the last third of the steps."""
+    training = Training(name)
     with remat.budget(budget, policy=args.policy, device="cpu") as b:
-        training = Training(name)
         for i in range(args.steps):
             if i == 2 * args.steps // 3:
                 before = b.stats()
