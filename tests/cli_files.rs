@@ -295,6 +295,9 @@ fn the_end_of_memory_is_an_error_wherever_it_comes() {
                     assert!(said.contains("error: "), "{case}: {said}");
                     ended += usize::from(said.contains("no more memory: an allocation of "));
                 }
+                // glibc aborts the process if memory ends while a thread registers what to drop at
+                // its end. No program can prevent this.
+                None if said.contains("failed to register TLS destructor: out of memory") => {}
                 code => panic!("{case} ends with {code:?}: {said}"),
             }
             assert!(!said.contains("panicked"), "{case}: {said}");
