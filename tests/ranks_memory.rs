@@ -121,9 +121,9 @@ fn rehearse<T>(
     (unlimited, found)
 }
 
-/// With the buffers that are the defaults of the program and of the library, a rank passes in the
-/// smallest budget of one rank and 5 %, with the buffer beside. In half of the memory of one rank,
-/// with the buffer beside, it recomputes at most 20 % more.
+/// A rank passes in 1.05 times the smallest budget of one rank, plus its buffer. The buffers are the
+/// defaults of the program and of the library. In half of the memory of one rank, plus the buffer, a
+/// rank recomputes at most 20 % more.
 #[test]
 fn a_rank_needs_little_more_than_one_rank() {
     for net in [Net::ResNet20, Net::Gpt, Net::Vit, Net::Lstm] {

@@ -211,8 +211,7 @@ impl Trust {
         let known = same.or_else(|| self.kinds.iter().rposition(is_near));
         let Some(kind) = known.map(|known| &mut self.kinds[known]) else {
             if share > MOST_UNCOMPARED && !self.guess_fails {
-                self.rest.pause(TRIAL + 1);
-                self.is_first = true;
+                self.begin_trial();
             }
             return;
         };
@@ -226,9 +225,15 @@ impl Trust {
             self.withdraw();
         } else if !is_first && !kind.is_settled && share > MOST_LOST {
             kind.is_settled = true;
-            self.rest.pause(TRIAL + 1);
-            self.is_first = true;
+            self.begin_trial();
         }
+    }
+
+    /// Begins a trial of turns without predictions.
+    const fn begin_trial(&mut self) {
+        // The turn that ends now counts as the first.
+        self.rest.pause(TRIAL + 1);
+        self.is_first = true;
     }
 
     /// Begins a rest, in which the evictor gets no predictions.

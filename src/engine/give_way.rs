@@ -10,8 +10,8 @@
 //! held value may have to be regenerated from the leaf. Such leaves are common in backward passes:
 //! an update in place makes leaves of gradients that are still on their way (`in_place.rs`).
 //!
-//! If the held values together are no larger than the leaf, these values become leaves, and the leaf
-//! is deleted. Memory never has more bytes of leaves than before.
+//! The held values become leaves, and the dropped leaf is deleted, if these values together are no
+//! larger. Memory never has more bytes of leaves than before.
 //!
 //! Between two steps no leaf gives way. A value that is kept for few steps would become a leaf
 //! there, and plans would be made for the memory of these few steps.

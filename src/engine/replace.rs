@@ -10,8 +10,8 @@ impl<D: Device> Engine<D> {
     /// Replaces the value of `target` by `value`, which becomes a leaf. Returns the new key;
     /// afterwards, the key `target` names no tensor.
     ///
-    /// Nothing is replaced, and `target` itself is returned, if `value` is lost or cannot be restored,
-    /// or if another command of the step failed. If a later command of the step fails, the new
+    /// `target` itself is returned, and keeps its value, if `value` is lost or cannot be restored, or
+    /// if another command of the step failed. If a later command of the step fails, the new
     /// key names the old value again. A step ends with [`Engine::step`], or with
     /// [`Engine::confirm`].
     ///

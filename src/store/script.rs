@@ -24,8 +24,8 @@ pub(crate) struct Script {
     /// An entry for each evictable storage that lost its last handle, in the order of these losses:
     /// whether the storage stayed resident. Storages past the end of the list are evicted.
     pub unheld_stays: VecDeque<bool>,
-    /// For each leaf that lost its last handle and is no smaller than the values computed from it,
-    /// in order, whether the leaf gave way to them.
+    /// An entry for each leaf that lost its last handle and is no smaller than the values computed
+    /// from it, in the order of these losses: whether the leaf gave way to them.
     pub gives_way: VecDeque<bool>,
     /// Number of coming actions that the device has already done.
     pub done: usize,

@@ -198,8 +198,8 @@ pub(crate) struct Tape {
     /// An entry for each evictable storage that lost its last handle, in the order of these losses:
     /// whether the storage stayed resident.
     pub unheld_stays: Vec<bool>,
-    /// For each leaf that lost its last handle and is no smaller than the values computed from it,
-    /// in order, whether the leaf gave way to them.
+    /// An entry for each leaf that lost its last handle and is no smaller than the values computed
+    /// from it, in the order of these losses: whether the leaf gave way to them.
     pub gives_way: Vec<bool>,
     /// Freed blocks that were allocated before the tape began, each with its owner and its range of
     /// bytes.
