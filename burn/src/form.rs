@@ -8,7 +8,8 @@ use crate::name::name_of;
 use crate::work::flops;
 use burn_backend::DType;
 use burn_ir::{
-    BaseOperationIr as Base, IrVisitorMut, OperationIr, TensorId, TensorIr, TensorStatus,
+    BaseOperationIr as Base, IrVisitorMut, NumericOperationIr as Numeric, OperationIr, TensorId,
+    TensorIr, TensorStatus,
 };
 use remat::op::Outputs;
 use remat::unstable::program::TensorId as Number;
@@ -32,6 +33,8 @@ pub(crate) struct Form {
     pub flops: f64,
     /// Whether the operation may run again to recompute its outputs.
     pub again: bool,
+    /// Whether a run that overwrites the first input gives the same bits as a run that does not.
+    pub same_over: bool,
     /// Layouts of the outputs.
     pub layouts: Outputs,
     /// Positions of the inputs among the tensors, in Burn's order.
@@ -69,6 +72,14 @@ fn take_tensors(ir: &mut OperationIr) -> Tensors {
     take.0
 }
 
+/// Whether a run that overwrites the first input gives the same bits as a run that does not.
+///
+/// A sum or product of two NaNs has the sign of its first operand. Compilers may swap the operands
+/// of sums and products, and swap them in one of a backend's loops only.
+fn same_over(ir: &OperationIr) -> bool {
+    !matches!(ir, OperationIr::NumericFloat(_, Numeric::Add(_) | Numeric::Mul(_)))
+}
+
 /// Number of a tensor in remat, which is equal to its number in Burn.
 pub(crate) fn number(id: TensorId) -> Number {
     Number(id.value())
@@ -90,6 +101,7 @@ impl Form {
             name: name_of(&ir),
             flops: flops(&ir),
             again,
+            same_over: same_over(&ir),
             layouts: Outputs::fresh(ir.outputs().map(layout_of)),
             inputs: ir.inputs().map(|tensor| tensor.id.value() as u32).collect(),
             outputs: ir.outputs().map(|tensor| tensor.id.value() as u32).collect(),
@@ -222,7 +234,7 @@ mod tests {
     use super::*;
     use crate::samples;
     use burn_backend::Shape;
-    use burn_ir::{NumericOperationIr as Numeric, ScalarIr, ScalarOpIr};
+    use burn_ir::{ScalarIr, ScalarOpIr};
     use std::collections::HashSet;
 
     fn form(mut ir: OperationIr) -> Form {

@@ -231,11 +231,13 @@ impl<B: BackendIr> Session<B> {
         Some(looks)
     }
 
-    /// Whether the op may overwrite its first input. The backend must permit overwriting, Burn must
-    /// delete the input after the op, and the input must not be a view and must occur only once.
+    /// Whether the op may overwrite its first input. Backend and op must permit overwriting, Burn
+    /// must delete the input after the op, and the input must not be a view and must occur only
+    /// once.
     fn ends_first(&self, form: &Form, tensors: &Tensors) -> bool {
         let mut inputs = form.inputs_of(tensors);
         self.facts.writes_over
+            && form.same_over
             && inputs.next().is_some_and(|(first, status)| {
                 status == TensorStatus::ReadWrite
                     && !self.views.contains_key(&first)

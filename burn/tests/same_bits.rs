@@ -2,7 +2,7 @@
 
 mod common;
 
-use burn::tensor::Device;
+use burn::tensor::{Device, Tensor};
 use burn_flex::Flex;
 use common::{
     Cnn, Mlp, MlpDropout, Net, Outcome, Recurrent, Transformer, TransformerDropout, train,
@@ -109,4 +109,21 @@ fn a_simulated_device_counts_what_a_device_does() {
     alike::<Mlp>();
     alike::<Cnn>();
     alike::<TransformerDropout>();
+}
+
+/// The sign of a sum or product of two NaNs does not depend on whether an operand is overwritten.
+#[test]
+fn nans_have_the_same_signs_where_an_operand_could_be_overwritten() {
+    type Op = fn(Tensor<1>, Tensor<1>) -> Tensor<1>;
+    let guard = budgeted(1 << 20);
+    let leaves =
+        [1.0, -1.0].map(|sign| Tensor::<1>::from_data([f32::NAN.copysign(sign); 100], &*guard));
+    for op in [|x, y| x + y, |x, y| x - y, |x, y| x * y, |x, y| x / y] as [Op; 4] {
+        for signs in [[0, 1], [1, 0]] {
+            let [x, y] = signs.map(|sign| leaves[sign].clone() * 1.0);
+            let kept = op(x.clone(), y.clone()).into_data();
+            let overwritten = leaves[signs[0]].clone() * 1.0;
+            assert_eq!(op(overwritten, y).into_data().as_bytes(), kept.as_bytes());
+        }
+    }
 }

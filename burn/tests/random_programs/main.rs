@@ -79,7 +79,7 @@ impl Setup {
         let policies: Vec<PolicyKind> = PolicyKind::all().collect();
         Self {
             // Most programs succeed with the larger budgets.
-            percent: draw.from(30, 100).max(draw.from(30, 100)) as u64,
+            percent: draw.from(40, 100).max(draw.from(40, 100)) as u64,
             policy: draw.of(&policies),
             threshold: draw.percent(20).then(|| draw.from(50, 100) as u64),
             window: draw.of(&[0, 0, 0, 3, 20]),
