@@ -344,10 +344,11 @@ impl<D: Device> Driver<D> {
         self.admitted.admit(&mut self.books, command);
     }
 
-    /// [Commits](Command::Commit) each held tensor whose history leads back to an unheld leaf,
-    /// which stays in memory for the history's sake. For example, the initial parameters are unheld
-    /// leaves if the first update makes new parameters. Commits nothing if the budget is too small
-    /// to hold all committed tensors as leaves.
+    /// [Commits](Command::Commit) each held tensor whose history leads back to an unheld leaf, or to
+    /// an unheld output of an op without inputs. For example, the initial parameters are such
+    /// values if the first update makes new parameters. An unheld leaf would stay in memory, and
+    /// the new parameters would be recomputed through the whole first step. Commits nothing if the
+    /// budget is too small to hold all committed tensors as leaves.
     ///
     /// Call `end_first_step` at the end of the first step, if the program later reads only tensors
     /// that it still holds. All commands before the first mark, setup included, count as the first

@@ -8,8 +8,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Tensors to [commit](crate::command::Command::Commit) at the end of a first step.
 ///
-/// Has one tensor of each held storage whose history leads back to a leaf that no handle holds.
-/// Empty if the budget is too small to hold all storages to commit as leaves.
+/// Has one tensor of each held storage whose history leads back through unheld storages to an unheld
+/// [root](is_root). Empty if the budget is too small to hold all storages to commit as leaves.
 pub(super) fn to_commit<D: Device>(books: &mut Books<D>) -> Vec<TensorId> {
     let graph = books.engine.graph();
     let mut known = FxHashMap::default();
@@ -17,7 +17,7 @@ pub(super) fn to_commit<D: Device>(books: &mut Books<D>) -> Vec<TensorId> {
         .tensors
         .iter()
         .filter_map(|(tensor, key)| Some((tensor, graph.tensor(key)?.storage)))
-        .filter(|&(_, storage)| keeps_leaf(books, storage, &mut known))
+        .filter(|&(_, storage)| keeps_root(books, storage, &mut known))
         .collect();
     // One tensor of each storage is enough.
     held.sort_unstable();
@@ -30,9 +30,9 @@ pub(super) fn to_commit<D: Device>(books: &mut Books<D>) -> Vec<TensorId> {
     }
 }
 
-/// Whether a path leads from a storage through unheld storages to an unheld leaf. `known` caches
+/// Whether a path leads from a storage through unheld storages to an unheld root. `known` caches
 /// answers for storages.
-fn keeps_leaf<D: Device>(
+fn keeps_root<D: Device>(
     books: &Books<D>,
     storage: StorageKey,
     known: &mut FxHashMap<StorageKey, bool>,
@@ -46,8 +46,7 @@ fn keeps_leaf<D: Device>(
     let mut stack = vec![(storage, false)];
     while let Some((at, is_done)) = stack.pop() {
         if is_done {
-            let keeps =
-                unheld(at).any(|source| graph.storage(source).producer.is_none() || known[&source]);
+            let keeps = unheld(at).any(|source| is_root(books, source) || known[&source]);
             known.insert(at, keeps);
         } else if !known.contains_key(&at) {
             stack.push((at, true));
@@ -55,6 +54,12 @@ fn keeps_leaf<D: Device>(
         }
     }
     known[&storage]
+}
+
+/// Whether a storage is the beginning of a history: a leaf, or the output of an op without inputs,
+/// such as initial random numbers.
+fn is_root<D: Device>(books: &Books<D>, storage: StorageKey) -> bool {
+    books.engine.graph().sources(storage).next().is_none()
 }
 
 #[cfg(test)]
@@ -67,9 +72,9 @@ mod tests {
     use crate::engine::{Engine, Settings};
     use crate::evict::PolicyKind;
     use crate::host::HostTensor;
-    use crate::layout::{DType, Layout};
+    use crate::layout::{DType, Dims, Layout};
     use crate::op::Outputs;
-    use crate::ops::{Binary, Op, Unary};
+    use crate::ops::{Binary, Fill, Op, Unary};
     use std::sync::Arc;
 
     const BYTES: u64 = 256;
@@ -137,6 +142,23 @@ mod tests {
         let held = program.call(Binary::Add, &[batch, new]);
         program.0.end_first_step();
         assert!(!program.is_leaf(held));
+    }
+
+    /// Initial weights that an op has made are not leaves. Without the commit, the new weight would
+    /// be recomputed through the whole first step.
+    #[test]
+    fn tensors_made_from_deleted_initial_values_become_leaves() {
+        let mut program = Program::new(1 << 20);
+        let fill = Fill { shape: Dims::new(&[8, 8]), value: 1.0 };
+        let weight = program.call(fill.clone(), &[]);
+        let kept = program.call(fill, &[]);
+        let gradient = program.call(Unary::Neg, &[weight]);
+        let new = program.call(Binary::Add, &[weight, gradient]);
+        program.del(gradient);
+        program.del(weight);
+        program.0.end_first_step();
+        let leaves = [kept, new].map(|tensor| program.is_leaf(tensor));
+        assert_eq!(leaves, [false, true], "only the new weight has a deleted value in its history");
     }
 
     #[test]
