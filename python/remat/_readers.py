@@ -39,6 +39,8 @@ _WHOLE = [
     (torch, ["norm", "nuclear_norm"]),
 ]
 
+# Session of the budget that is on.
+_session = None
 _state = threading.local()
 
 
@@ -126,10 +128,13 @@ def _within_reading(session, method, first, args, kwargs):
         return method(first, *args, **kwargs)
 
 
-def _put(session, way, method):
+def _put(way, method):
+    # A module that is imported while a budget is on may keep this wrapper, as `from torch import save` does.
     @functools.wraps(method)
     def put(first, /, *args, **kwargs):
-        return way(session, method, first, args, kwargs)
+        if _session is None:
+            return method(first, *args, **kwargs)
+        return way(_session, method, first, args, kwargs)
 
     return put
 
@@ -137,6 +142,7 @@ def _put(session, way, method):
 @contextlib.contextmanager
 def in_place(session):
     """Installs the wrappers of these functions."""
+    global _session
     ways = [
         (_read, _READ),
         (_print, _PRINT),
@@ -148,15 +154,17 @@ def in_place(session):
         (_within_reading, [(torch, ["save"])]),
     ]
     was = []
+    _session = session
     try:
         for way, owners in ways:
             for owner, names in owners:
                 for name in names:
                     if hasattr(owner, name):
                         was.append((owner, name, owner.__dict__.get(name)))
-                        setattr(owner, name, _put(session, way, getattr(owner, name)))
+                        setattr(owner, name, _put(way, getattr(owner, name)))
         yield
     finally:
+        _session = None
         for owner, name, value in reversed(was):
             if value is None:
                 delattr(owner, name)

@@ -19,6 +19,7 @@ use remat::unstable::program::{Command, Driver, TensorId, Window};
 use remat::{ByteSize, CostModelKind, PolicyKind};
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString, c_char, c_void};
+use std::mem::ManuallyDrop;
 
 create_exception!(
     remat,
@@ -32,7 +33,22 @@ const CPU: i8 = 0;
 
 /// Session of one budget.
 #[pyclass(module = "remat._remat")]
-pub(crate) struct Session(Box<UnsafeCell<Inner>>);
+pub(crate) struct Session {
+    inner: ManuallyDrop<Box<UnsafeCell<Inner>>>,
+    /// Process that made the session.
+    process: u32,
+}
+
+impl Drop for Session {
+    /// Drops the inner session, unless this process was forked. The threads that the inner session
+    /// waits for when it is dropped do not exist in a forked process.
+    fn drop(&mut self) {
+        if self.process == std::process::id() {
+            // SAFETY: nothing uses the inner session after this.
+            unsafe { ManuallyDrop::drop(&mut self.inner) };
+        }
+    }
+}
 
 // SAFETY: used under the session's lock only.
 unsafe impl Send for Session {}
@@ -85,7 +101,8 @@ impl Session {
                 .map_err(|error| PyOSError::new_err(format!("record: {path}: {error}")))?;
             driver.record_to(Box::new(recorder), Window::of(0));
         }
-        Ok(Self(Box::new(UnsafeCell::new(Inner::new(driver)))))
+        let inner = ManuallyDrop::new(Box::new(UnsafeCell::new(Inner::new(driver))));
+        Ok(Self { inner, process: std::process::id() })
     }
 
     /// Begins to handle the calls of threads with this mode.
@@ -96,14 +113,14 @@ impl Session {
             // SAFETY: Python's lock is held, and no other thread is in PyTorch's allocator at the first call.
             unsafe { rm_use_heap() };
             // SAFETY: nothing uses the session before it begins.
-            let session = unsafe { &mut *self.0.get() };
+            let session = unsafe { &mut *self.inner.get() };
             heap::begin(session.driver.stats().budget_bytes);
         }
         // SAFETY: the package keeps the mode and this session alive until `close`, and the exception lives as long
         // as the module.
         unsafe {
             rm_begin(
-                self.0.get().cast(),
+                self.inner.get().cast(),
                 mode.as_ptr().cast(),
                 error.as_ptr().cast(),
                 device_type,
@@ -369,7 +386,7 @@ impl Session {
             // SAFETY: `run` casts the pointer back to this type, and the job outlives the call.
             unsafe { rm_locked(run::<W>, std::ptr::from_mut(job).cast()) }
         }
-        let mut job = Job { session: &self.0, work: Some(work), done: Ok(()) };
+        let mut job = Job { session: &self.inner, work: Some(work), done: Ok(()) };
         // Within an op, nothing needs to be done, because the op's operands are resident.
         start(&mut job);
         job.done.map_err(|error| match error.is_of_memory() {

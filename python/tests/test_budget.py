@@ -1,8 +1,10 @@
 """The interface of a budget: sizes, refusals, counters, and errors when memory does not suffice."""
 
 import gc
+import sys
 import threading
 import warnings
+import weakref
 
 import models
 import pytest
@@ -374,6 +376,21 @@ def test_pytorch_is_as_before():
     assert [vars(owner).get(name) for owner, name in names] == before
 
 
+def test_functions_that_were_kept_work_without_the_budget(tmp_path):
+    with remat.budget("1GiB") as budget:
+        save, numpy, lstm = torch.save, torch.Tensor.numpy, torch.lstm
+        x = torch.ones(3)
+    session = weakref.ref(budget._mode)
+    del budget
+    gc.collect()
+    assert session() is None
+    save(x, tmp_path / "x")
+    assert numpy(x).sum() == 3 and torch.load(tmp_path / "x").equal(x)
+    rnn = nn.LSTM(2, 2)
+    states = torch.zeros(1, 1, 2), torch.zeros(1, 1, 2)
+    assert lstm(torch.ones(1, 1, 2), states, rnn._flat_weights, True, 1, 0.0, False, False, False)[0].shape == (1, 1, 2)
+
+
 def test_thrashing_is_a_warning():
     def work():
         w = [torch.randn(64, 64, requires_grad=True) for _ in range(400)]
@@ -388,6 +405,27 @@ def test_thrashing_is_a_warning():
                 x.sum().backward()
 
     apart(work)
+
+
+def test_a_fork_does_not_wait_for_threads_of_its_parent():
+    def work():
+        wrong = []
+        sys.unraisablehook = wrong.append
+        gc.collect()
+        assert not wrong
+
+    # This budget has a thread that looks for evictions. A forked process has a copy of the budget, but not the thread.
+    with remat.budget("60%") as budget:
+        models.train("mlp", 6)
+        assert budget.stats().evictions
+    garbage = [budget]
+    garbage.append(garbage)
+    gc.disable()
+    try:
+        del budget, garbage
+        apart(work)
+    finally:
+        gc.enable()
 
 
 def test_compiled_functions_compile_afterwards():

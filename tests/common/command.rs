@@ -53,9 +53,19 @@ pub fn same_bits(base: &[&str], cases: &[&[&str]]) {
     }
 }
 
-/// Makes an empty folder in the temporary directory, for a test.
+/// Makes an empty folder in the temporary directory, for a test. Removes the folders that processes
+/// which have ended left under this name, because the data of some tests takes 300 MB.
 pub fn folder(name: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("remat-cli-{}-{name}", std::process::id()));
+    let all = std::env::temp_dir();
+    for entry in std::fs::read_dir(&all).unwrap().flatten() {
+        let file = entry.file_name().into_string().unwrap_or_default();
+        let process = file.strip_prefix("remat-cli-").and_then(|rest| rest.split_once('-'));
+        let has_ended = |process: &str| !Path::new("/proc").join(process).exists();
+        if process.is_some_and(|(process, of)| of == name && has_ended(process)) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+    let folder = all.join(format!("remat-cli-{}-{name}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).unwrap();
     folder
