@@ -9,7 +9,7 @@ import warnings
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from . import _names, _readers, _refusals, _threads
 from ._remat import OutOfMemory, Session
@@ -183,12 +183,17 @@ class budget:
             stack.enter_context(_threads.in_place(self._mode))
             self._names = stack.enter_context(_names.in_place(self._session))
             # Registered after the hook of the names, because only the first step gives names.
-            hook = register_optimizer_step_post_hook(lambda *_: self.step())
+            hook = register_optimizer_step_post_hook(self._optimized)
             stack.callback(hook.remove)
             stack.enter_context(_eager())
             stack.enter_context(self._mode)
             self._exit = stack.pop_all()
         return self
+
+    def _optimized(self, *_):
+        # The hook also hears of optimizers of threads without the budget.
+        if self._mode in _get_current_dispatch_mode_stack():
+            self.step()
 
     def _close(self):
         self._last = self.stats()

@@ -18,7 +18,9 @@ void release_memory(void* memory) {
 
 struct Allocator final : c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
-    if (void* memory = remat_heap_alloc(bytes)) return {memory, memory, &release_memory, c10::kCPU};
+    if (within_call()) {
+      if (void* memory = remat_heap_alloc(bytes)) return {memory, memory, &release_memory, c10::kCPU};
+    }
     return inner->allocate(bytes);
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release_memory; }

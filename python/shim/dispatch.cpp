@@ -458,6 +458,9 @@ constexpr auto ABOVE_MODES = c10::DispatchKeySet(c10::DispatchKeySet::FULL) ^
                               c10::DispatchKeySet(c10::DispatchKey::Python));
 
 }  // namespace
+
+bool within_call() { return inside; }
+
 }  // namespace remat
 
 using namespace remat;

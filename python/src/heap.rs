@@ -5,6 +5,8 @@
 //! range of addresses by best fit. Pages of freed tensors stay with the process, for the next
 //! tensors. When all pages together exceed the budget, the heap returns pages of free space to the
 //! system.
+//!
+//! Only operator calls under the budget get memory of the heap.
 
 use crate::ffi::rm_live;
 use memmap2::{MmapMut, MmapOptions, UncheckedAdvice};

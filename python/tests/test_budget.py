@@ -1,5 +1,6 @@
 """The interface of a budget: sizes, refusals, counters, and errors when memory does not suffice."""
 
+import concurrent.futures
 import gc
 import sys
 import threading
@@ -405,6 +406,17 @@ def test_thrashing_is_a_warning():
                 x.sum().backward()
 
     apart(work)
+
+
+def test_optimizers_of_other_threads_mark_no_steps():
+    with concurrent.futures.ThreadPoolExecutor(1) as outside:
+        # This thread begins before the budget, and does not know of the budget.
+        outside.submit(int).result()
+        with remat.budget("1GiB") as budget:
+            outside.submit(models.train, "mlp", 3).result()
+            assert budget.stats().steps == 0
+            models.train("mlp", 2)
+            assert budget.stats().steps == 2
 
 
 def test_a_fork_does_not_wait_for_threads_of_its_parent():
