@@ -32,7 +32,7 @@ pub use history::{History, NoHistory, Tally};
 pub use network::{Cluster, ClusterError, Network, OnRanks, StepTimes};
 pub use passing::passing_budget;
 pub use recorder::InMemory;
-pub use replay::{Costs, MemoryKind, Outcome, Replay, Status};
+pub use replay::{Costs, MemoryKind, Outcome, Replay, Status, Work};
 pub use schedule::NoSchedule;
 pub use search::{Search, learner};
 pub use smallest::smallest;

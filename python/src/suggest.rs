@@ -4,10 +4,21 @@ use crate::python::wrong;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use remat::PolicyKind;
-use remat::unstable::lab::{Job, Replay, Trace, Unbudgeted, smallest, sweep};
+use remat::unstable::lab::{Job, Replay, Row, Trace, Unbudgeted, smallest, sweep};
 
 /// Number of times that the last step is replayed.
 const REPEATED: usize = 5;
+
+/// Slowdown of the repeated steps. The recorded steps are left out, because the first step makes the
+/// optimizer's state, and recomputes less than later steps. `None` if the run did not pass.
+fn slowdown(row: &Row) -> Option<f64> {
+    let slowdown = row.slowdown?;
+    let from = row.marks.len().checked_sub(REPEATED).and_then(|recorded| row.marks.get(recorded));
+    Some(match (from, row.marks.last()) {
+        (Some(from), Some(end)) => end.slowdown_since(from),
+        _ => slowdown,
+    })
+}
 
 /// Replays a recording in the budgets, and in shares of the bytes that it needs without a limit.
 ///
@@ -29,8 +40,7 @@ pub(crate) fn replays(
     let given = parsed.collect::<Result<Vec<u64>, _>>().map_err(|error| wrong("budget", &error))?;
     py.detach(|| {
         let open = || Trace::open(recording).map_err(failed);
-        // The first step makes the optimizer's state, and recomputes less than the others. A step that
-        // uses up what was made before it cannot be repeated.
+        // A step that uses up what was made before it cannot be repeated.
         let repeated = open()?.repeat_step(REPEATED);
         let trace = repeated.or_else(|_| open())?;
         let program = trace.program();
@@ -52,7 +62,7 @@ pub(crate) fn replays(
         all.extend(percents.iter().copied().map(percent));
         let mut rows: Vec<(u64, Option<f64>)> = Vec::new();
         for row in sweep(&jobs(&all), 0, |_| ()).map_err(failed)? {
-            rows.push((row.budget_bytes, row.slowdown));
+            rows.push((row.budget_bytes, slowdown(&row)));
         }
         let passes = |wanted: u32| {
             let budget = percent(wanted);
@@ -67,7 +77,7 @@ pub(crate) fn replays(
                     return Ok(true);
                 }
                 let row = jobs(&[percent(wanted)])[0].run()?;
-                tried.push((row.budget_bytes, row.slowdown));
+                tried.push((row.budget_bytes, slowdown(&row)));
                 Ok::<bool, remat::Error>(row.slowdown.is_some())
             });
             let least = found.map_err(failed)?.map(percent);

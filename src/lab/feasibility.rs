@@ -123,6 +123,7 @@ mod tests {
             search_seconds: 0.0,
             seconds: 0.0,
             step: None,
+            marks: Vec::new(),
         }
     }
 

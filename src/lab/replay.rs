@@ -137,6 +137,27 @@ pub struct Outcome {
     pub time: Duration,
     /// Time of a step of the program on several ranks, if the replay has a cluster and passed.
     pub step: Option<StepTimes>,
+    /// Work done up to each step mark.
+    pub marks: Vec<Work>,
+}
+
+/// Work of a run up to some point, in the unit of its costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Work {
+    /// Cost of the first runs of ops.
+    pub base_cost: f64,
+    /// Cost of recomputation.
+    pub recompute_cost: f64,
+}
+
+impl Work {
+    /// Slowdown of a run from the point `start` to this point. 1 if no work was done between the
+    /// two points.
+    #[must_use]
+    pub fn slowdown_since(&self, start: &Self) -> f64 {
+        let recomputed = self.recompute_cost - start.recompute_cost;
+        if recomputed == 0.0 { 1.0 } else { 1.0 + recomputed / (self.base_cost - start.base_cost) }
+    }
 }
 
 impl Outcome {
@@ -408,10 +429,17 @@ impl<'a> Machine<'a> {
     fn outcome(
         mut self,
         start: Instant,
-        watch: impl FnMut(usize, bool, &Engine<TraceDevice>),
+        mut watch: impl FnMut(usize, bool, &Engine<TraceDevice>),
     ) -> Outcome {
-        let status = self.run(watch);
-        Outcome { status, stats: self.stats(), time: start.elapsed(), step: None }
+        let (program, mut marks) = (self.program, Vec::new());
+        let status = self.run(|at, done, engine| {
+            if matches!(program.commands()[at], Command::Step) {
+                let Stats { base_cost, recompute_cost, .. } = engine.stats();
+                marks.push(Work { base_cost, recompute_cost });
+            }
+            watch(at, done, engine);
+        });
+        Outcome { status, stats: self.stats(), time: start.elapsed(), step: None, marks }
     }
 
     /// Runs the program. Calls `watch` after each command with its position and whether it

@@ -1,7 +1,7 @@
 //! Sweeps: a replay for every policy at every budget, on all cores.
 
 use super::network::StepTimes;
-use super::replay::{Outcome, Replay, Status};
+use super::replay::{Outcome, Replay, Status, Work};
 use super::unbudgeted::Unbudgeted;
 use crate::command::RecordedProgram;
 use crate::engine::Dead;
@@ -106,6 +106,9 @@ pub struct Row {
     /// Time of a step on several ranks: [`Outcome::step`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<StepTimes>,
+    /// Work done up to each step mark: [`Outcome::marks`]. Not written.
+    #[serde(skip)]
+    pub marks: Vec<Work>,
 }
 
 impl Job<'_> {
@@ -147,6 +150,7 @@ impl Job<'_> {
             search_seconds: stats.search_seconds,
             seconds: outcome.time.as_secs_f64(),
             step: outcome.step.clone(),
+            marks: outcome.marks.clone(),
         }
     }
 }

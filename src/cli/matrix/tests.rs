@@ -28,6 +28,7 @@ fn row(policy: &str, budget: u64, seed: u64, slowdown: Option<f64>) -> Row {
         search_seconds: 0.0,
         seconds: 0.0,
         step: None,
+        marks: Vec::new(),
     }
 }
 
