@@ -150,7 +150,7 @@ mod tests {
     fn tensors_made_from_deleted_initial_values_become_leaves() {
         let mut program = Program::new(1 << 20);
         let fill = Fill { shape: Dims::new(&[8, 8]), value: 1.0 };
-        let weight = program.call(fill.clone(), &[]);
+        let weight = program.call(fill, &[]);
         let kept = program.call(fill, &[]);
         let gradient = program.call(Unary::Neg, &[weight]);
         let new = program.call(Binary::Add, &[weight, gradient]);
