@@ -72,14 +72,6 @@ fn take_tensors(ir: &mut OperationIr) -> Tensors {
     take.0
 }
 
-/// Whether a run that overwrites the first input gives the same bits as a run that does not.
-///
-/// A sum or product of two NaNs has the sign of its first operand. Compilers may swap the operands
-/// of sums and products, and swap them in one of a backend's loops only.
-fn same_over(ir: &OperationIr) -> bool {
-    !matches!(ir, OperationIr::NumericFloat(_, Numeric::Add(_) | Numeric::Mul(_)))
-}
-
 /// Number of a tensor in remat, which is equal to its number in Burn.
 pub(crate) fn number(id: TensorId) -> Number {
     Number(id.value())
@@ -97,11 +89,15 @@ impl Form {
             OperationIr::Distributed(_) => false,
             _ => true,
         };
+        // A sum or product of two NaNs has the sign of its first operand. Compilers may swap the
+        // operands of sums and products, and swap them in one of a backend's loops only.
+        let same_over =
+            !matches!(ir, OperationIr::NumericFloat(_, Numeric::Add(_) | Numeric::Mul(_)));
         Self {
             name: name_of(&ir),
             flops: flops(&ir),
             again,
-            same_over: same_over(&ir),
+            same_over,
             layouts: Outputs::fresh(ir.outputs().map(layout_of)),
             inputs: ir.inputs().map(|tensor| tensor.id.value() as u32).collect(),
             outputs: ir.outputs().map(|tensor| tensor.id.value() as u32).collect(),
