@@ -151,6 +151,10 @@ pub struct Work {
 }
 
 impl Work {
+    const fn of(stats: &Stats) -> Self {
+        Self { base_cost: stats.base_cost, recompute_cost: stats.recompute_cost }
+    }
+
     /// Slowdown of a run from the point `start` to this point. 1 if no work was done between the
     /// two points.
     #[must_use]
@@ -164,9 +168,8 @@ impl Outcome {
     /// Cost of the run, divided by the cost of the program; `None` if the run failed.
     #[must_use]
     pub fn slowdown(&self) -> Option<f64> {
-        let Stats { base_cost, recompute_cost, .. } = self.stats;
-        let ratio = if recompute_cost == 0.0 { 0.0 } else { recompute_cost / base_cost };
-        matches!(self.status, Status::Done).then_some(1.0 + ratio)
+        let slowdown = || Work::of(&self.stats).slowdown_since(&Work::default());
+        matches!(self.status, Status::Done).then(slowdown)
     }
 }
 
@@ -434,8 +437,7 @@ impl<'a> Machine<'a> {
         let (program, mut marks) = (self.program, Vec::new());
         let status = self.run(|at, done, engine| {
             if matches!(program.commands()[at], Command::Step) {
-                let Stats { base_cost, recompute_cost, .. } = engine.stats();
-                marks.push(Work { base_cost, recompute_cost });
+                marks.push(Work::of(&engine.stats()));
             }
             watch(at, done, engine);
         });
