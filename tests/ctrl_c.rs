@@ -22,7 +22,10 @@ struct Running {
 
 impl Running {
     fn new(args: &[&str]) -> Self {
-        let mut command = remat(args);
+        Self::of(remat(args))
+    }
+
+    fn of(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         Self { child, stderr }
@@ -158,8 +161,10 @@ fn the_work_of_an_abandoned_step_is_counted() {
         "--no-test",
         "--json",
     ];
-    let mut run = Running::new(&[&args[..], &[json.to_str().unwrap()]].concat());
-    run.wait_for(|line| line.starts_with("budget "));
+    let mut command = remat(&[&args[..], &[json.to_str().unwrap()]].concat());
+    command.env("RUST_LOG", "remat=debug");
+    let mut run = Running::of(command);
+    run.wait_for(|line| line.contains(" training steps="));
     run.press_ctrl_c();
     run.wait_for(|line| line.starts_with("interrupted: "));
     run.press_ctrl_c();

@@ -55,6 +55,8 @@ pub fn run(args: &TrainArgs, options: &Options, world: &World) -> Result<(), Fai
     let mut journal = world.agree(journal)?;
     let about = target.about();
     let shows = Shows::now(output.quiet);
+    // A phase begins before the first line about it, so that Ctrl-C after this line ends this phase.
+    Phase::Rehearsal.begin();
     if !output.quiet {
         say(format_args!(
             "{} on {data}: {}, {} of {}{}",
@@ -89,7 +91,6 @@ pub fn run(args: &TrainArgs, options: &Options, world: &World) -> Result<(), Fai
             ));
         }
     }
-    Phase::Rehearsal.begin();
     // A rehearsal on blank batches chooses the budget and the threshold.
     let tested = if learning.no_test && learning.eval_every.is_none() { 0 } else { task.tests() };
     let blank = Blank::new(&setup, tested)?;
@@ -134,6 +135,7 @@ pub fn run(args: &TrainArgs, options: &Options, world: &World) -> Result<(), Fai
         }
     }
     // The real run, with the chosen budget and forecasts.
+    Phase::Training.begin();
     let mut builder = tuned.builder();
     if let Some(recording) = recording {
         builder = builder.record(recording);

@@ -229,7 +229,6 @@ fn train(
     done: &Done,
 ) -> Result<Training, Stop> {
     let Course { setup, schedule, steps, .. } = course;
-    Phase::Training.begin();
     let mut progress = Progress::of_training(*steps, course.shows);
     let mut batches = Batches::new(setup.task.examples(), setup.examples(), course.seed);
     tracing::debug!(target: "remat", steps, "training");
