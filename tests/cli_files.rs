@@ -2,6 +2,7 @@
 //! output file cannot be written, the run goes on.
 #![cfg(unix)]
 
+use crate::common::cells;
 use crate::common::command::{folder, names, remat, run, stderr, train};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -280,30 +281,30 @@ fn the_end_of_memory_is_an_error_wherever_it_comes() {
     ];
     let before = names(&folder);
     let (mut ended, mut done) = (0, 0);
-    for command in commands {
-        for mebibytes in [60, 150, 300] {
-            let case = format!("{mebibytes} MiB: {}", command.join(" "));
-            let output = shell(&format!(
-                "ulimit -v {}; exec timeout -s KILL 900 \"$0\" {}",
-                mebibytes << 10,
-                command.join(" ")
-            ));
-            let said = stderr(&output);
-            match output.status.code() {
-                Some(0) => done += 1,
-                Some(1 | 2) => {
-                    assert!(said.contains("error: "), "{case}: {said}");
-                    ended += usize::from(said.contains("no more memory: an allocation of "));
-                }
-                // glibc aborts the process if memory ends while a thread registers what to drop at
-                // its end. No program can prevent this.
-                None if said.contains("failed to register TLS destructor: out of memory") => {}
-                code => panic!("{case} ends with {code:?}: {said}"),
+    let limits = [60, 150, 300];
+    let all = commands.iter().flat_map(|command| limits.map(|limit| (command, limit)));
+    for (command, mebibytes) in cells(all, 2) {
+        let case = format!("{mebibytes} MiB: {}", command.join(" "));
+        let output = shell(&format!(
+            "ulimit -v {}; exec timeout -s KILL 900 \"$0\" {}",
+            mebibytes << 10,
+            command.join(" ")
+        ));
+        let said = stderr(&output);
+        match output.status.code() {
+            Some(0) => done += 1,
+            Some(1 | 2) => {
+                assert!(said.contains("error: "), "{case}: {said}");
+                ended += usize::from(said.contains("no more memory: an allocation of "));
             }
-            assert!(!said.contains("panicked"), "{case}: {said}");
-            let _ = fs::remove_file(&out);
-            assert_eq!(names(&folder), before, "{case} leaves nothing half written");
+            // glibc aborts the process if memory ends while a thread registers what to drop at
+            // its end. No program can prevent this.
+            None if said.contains("failed to register TLS destructor: out of memory") => {}
+            code => panic!("{case} ends with {code:?}: {said}"),
         }
+        assert!(!said.contains("panicked"), "{case}: {said}");
+        let _ = fs::remove_file(&out);
+        assert_eq!(names(&folder), before, "{case} leaves nothing half written");
     }
     println!("{done} runs were done, {ended} ended where an allocation failed");
     assert!(done > 0 && ended > 0, "{done} done, {ended} ended");

@@ -149,7 +149,7 @@ fn steps_of_several_batches_are_learned_as_well() {
         let (recomputed, predicted) =
             (number("recompute_ratio"), number("predicted_recompute_ratio"));
         let before = ahead["recompute_ratio"].as_f64().unwrap();
-        assert!(recomputed < before, "{parts}: {recomputed}, without a forecast {before}");
+        assert!(recomputed <= before, "{parts}: {recomputed}, without a forecast {before}");
         assert!(recomputed < 1.1 * predicted, "{parts}: {recomputed} of {predicted}");
         let least = number("least_recompute_ratio");
         assert!(0.0 < least && least <= predicted, "{parts}: {least} of {predicted}");

@@ -151,7 +151,7 @@ fn stopped_after_each_of_ten_steps_and_resumed_it_ends_with_the_same_bits() {
         let training = ["--optimizer", optimizer, "--learn", learn, "--schedule", "constant"];
         let base = [&POSITIONS[..], &training].concat();
         let whole = digest(&[&base[..], &["--steps", "10"]].concat());
-        for steps in cells((1..10).step_by(each), 3) {
+        for steps in cells((1..10).step_by(each), 5) {
             let steps = steps.to_string();
             train(&[&base[..], &["--steps", &steps, "--save", file]].concat());
             assert_eq!(done(Path::new(file)), steps.parse().ok());
@@ -231,7 +231,7 @@ fn killed_at_each_of_ten_steps_and_resumed_it_ends_with_the_same_bits() {
     let base = [&POSITIONS[..], &["--steps", "10", "--optimizer", "adamw", "--clip", "1"]].concat();
     let whole = digest(&base);
     let save = ["--save", name, "--save-every", "1"];
-    for steps in cells(1..10, 3) {
+    for steps in cells(1..10, 5) {
         let _ = std::fs::remove_file(&file);
         let mut run = Running::new(&[&["train", "--quiet"], &base[..], &save].concat());
         run.wait_until(|| done(&file) >= Some(steps));

@@ -1,6 +1,7 @@
 //! Data-parallel training on ranks that are threads. The result has the bits of one rank that runs
 //! the parts of all ranks as micro-batches, whatever each rank evicts.
 
+use crate::common::cells;
 use remat::autograd::Gradients;
 use remat::device::{DeviceError, cpu};
 use remat::nn::{
@@ -230,7 +231,8 @@ fn on_ranks(case: Case, buffer: usize, own: Vec<Own>) -> Vec<Found> {
 fn ranks_have_the_bits_of_one_rank_with_micro_batches() {
     let policies: Vec<PolicyKind> = PolicyKind::all().collect();
     let (mut recomputed, mut out_of_memory, mut right) = (0, 0, 0);
-    for number in 0..200 {
+    let count = cells(0..200, 2).count() as u64;
+    for number in 0..count {
         let mut numbers = SplitMix64::new(number);
         let size = 1 + (number as usize / NETS.len()) % 4;
         let case = Case {
@@ -275,7 +277,8 @@ fn ranks_have_the_bits_of_one_rank_with_micro_batches() {
         right += 1;
     }
     println!("{right} with the reference's bits, {out_of_memory} out of memory; {recomputed} ops");
-    assert!(right >= 100 && recomputed > 3000, "{right} right, {recomputed} recomputed");
+    let are_telling = 2 * right >= count && recomputed > 15 * count;
+    assert!(are_telling, "{right} of {count} right, {recomputed} recomputed");
 }
 
 /// With several parts on each rank, all ranks agree.

@@ -411,7 +411,7 @@ fn loops_read_and_hear_the_same_with_plans_as_without() {
     say_nothing_of_what_is_on_purpose();
     let given = std::env::var("REMAT_RANDOM_LOOPS").ok().and_then(|n| n.parse::<u64>().ok());
     let one = std::env::var("REMAT_RANDOM_SEED").ok().and_then(|n| n.parse::<u64>().ok());
-    let many = given.map_or((0, 120), |n| (1_000_000, n));
+    let many = given.map_or((0, 60), |n| (1_000_000, n));
     let (first, count) = one.map_or(many, |seed| (seed, 1));
     let again = DIFFERED.into_iter().filter(|_| one.is_none());
     let (mut different, mut told, mut read) = (vec![], 0, 0);

@@ -10,9 +10,12 @@
 //!
 //! Half of the simulated ops are spent on comparing budgets. Each budget gets an equal part of the
 //! ops that compare budgets, and unspent ops are not passed on to other budgets. Therefore a run in
-//! a larger budget finds the same forecasts for a smaller budget as a run in the smaller budget.
-//! Forecasts of earlier runs change only the time that the search takes. The other half of the
-//! simulated ops is spent on refining the forecasts for the best budget.
+//! a larger budget finds the same forecasts for a smaller budget as a run in the smaller budget. A
+//! forecast of an earlier run replaces the search in its budget. The other half of the simulated
+//! ops is spent on refining the forecasts for the best budget.
+//!
+//! In the budget of the run, forecasts that need no search are tried at the end. They have ops of
+//! their own. Therefore a run with a search never recomputes more than a run without.
 
 use super::cache::{Cache, Origin};
 use super::rehearsal::at_once;
@@ -43,9 +46,9 @@ const SEARCH: f64 = 8.0;
 /// Limit on simulated ops for a kind of step. The simulation takes a few seconds.
 const MOST_OPS: u64 = 3 << 20;
 
-/// Number of simulated turns with the policy `learned`, which looks ahead and does not search. The
-/// turns compare this policy with policies that have no knowledge of the step.
-const TURNS_OF_LOOKING_AHEAD: u64 = 64;
+/// Limit on simulated turns for trying forecasts that need no search. The policy `learned`, which
+/// looks ahead and does not search, simulates no other turns.
+const TURNS_WITHOUT_SEARCH: u64 = 64;
 
 /// Number of smaller budgets that are tried at the same time. The number does not depend on the
 /// machine. If no budget of such a group brings a gain, the search ends: less memory only rarely
@@ -153,6 +156,20 @@ struct Forecaster<'a, P> {
     known: &'a [Forecast],
 }
 
+/// Result of a search in several budgets.
+struct Compared {
+    /// Lower bound on the recomputation of the usual step in the budget of the run, as a share of
+    /// its work; 0 without a search.
+    least: f64,
+    /// The best forecasts in each budget in which a run passes, in the order of the budgets, the
+    /// largest first.
+    all: Vec<Best>,
+    /// The least share that any result recomputes.
+    most: f64,
+    /// Number of simulated ops.
+    spent: u64,
+}
+
 /// Result of a search in one budget.
 struct Tried {
     /// Lower bound on the recomputation of the usual step, as a share of its work.
@@ -183,7 +200,37 @@ impl<P: Trainable> Forecaster<'_, P> {
         // The last turn is of the usual kind, to which most steps belong.
         let Some((usual, rare)) = turns.split_last() else { return Ok(None) };
         let trial = Trial { forecaster: self, learn, usual, rare };
-        let smaller = self.smaller(budget, learn);
+        let Compared { least, mut all, mut most, mut spent } = match learn {
+            Learn::Ahead => Compared::without_search(),
+            Learn::Portfolio | Learn::Search { .. } => self.compare(&trial, budget, plain)?,
+        };
+        let mut part = trial.allowance(TURNS_WITHOUT_SEARCH);
+        let so_far = best_of(&all, most).map(|at| &all[at]);
+        let lists = trial.unsearched(budget);
+        if let Some(better) = trial.best_of(budget, lists, so_far, least, &mut part)? {
+            most = better.rehearsed.recompute_ratio;
+            all.retain(|other| other.budget != budget);
+            all.insert(0, better);
+        }
+        spent += part.spent();
+        // With a policy that only looks ahead, forecasts are used only if they recompute less than
+        // the plain run.
+        let is_plain = learn == Learn::Ahead && plain.recompute_ratio <= most;
+        let Some(at) = best_of(&all, most).filter(|_| !is_plain) else { return Ok(None) };
+        let Best { budget, forecasts, .. } = all.remove(at);
+        let in_others = all.into_iter().flat_map(|best| best.forecasts).collect();
+        let (simulated_ops, time) = (spent, start.elapsed());
+        Ok(Some(Forecasts { budget, forecasts, in_others, least, simulated_ops, time }))
+    }
+
+    /// Searches in the budget of a run, and in smaller budgets.
+    fn compare(
+        &self,
+        trial: &Trial<'_, P>,
+        budget: u64,
+        plain: &Rehearsed,
+    ) -> Result<Compared, TuneError> {
+        let smaller = self.smaller(budget);
         let Parts { each, times, best } = trial.parts(!smaller.is_empty());
         let mut spent = 0;
         let mut within = |few: &[u64], most, part| -> Result<Vec<Tried>, TuneError> {
@@ -196,14 +243,9 @@ impl<P: Trainable> Forecaster<'_, P> {
             all.collect()
         };
         // Try the budget itself, then groups of smaller budgets until a group brings no gain.
-        let Some(Tried { least, best: whole }) = within(&[budget], f64::INFINITY, each)?.pop()
-        else {
-            return Ok(None);
-        };
+        let tried = within(&[budget], f64::INFINITY, each)?.pop();
+        let Tried { least, best: whole } = tried.expect("one budget has one result");
         let mut most = whole.as_ref().map_or(plain, |whole| &whole.rehearsed).recompute_ratio;
-        if learn == Learn::Ahead {
-            most = most.min(plain.recompute_ratio);
-        }
         let mut all: Vec<Best> = whole.into_iter().collect();
         for few in smaller.chunks(AT_ONCE).take(times) {
             let before = most;
@@ -226,14 +268,7 @@ impl<P: Trainable> Forecaster<'_, P> {
                 most = least_of(&all, most);
             }
         }
-        // With a policy that only looks ahead, forecasts are used only if they recompute less than
-        // the plain run.
-        let is_plain = learn == Learn::Ahead && plain.recompute_ratio <= most;
-        let Some(at) = best_of(&all, most).filter(|_| !is_plain) else { return Ok(None) };
-        let Best { budget, forecasts, .. } = all.remove(at);
-        let in_others = all.into_iter().flat_map(|best| best.forecasts).collect();
-        let (simulated_ops, time) = (spent, start.elapsed());
-        Ok(Some(Forecasts { budget, forecasts, in_others, least, simulated_ops, time }))
+        Ok(Compared { least, all, most, spent })
     }
 
     fn tell(&self, budget: u64) {
@@ -242,10 +277,9 @@ impl<P: Trainable> Forecaster<'_, P> {
     }
 
     /// The whole percents below a budget, in bytes, the largest first.
-    fn smaller(&self, budget: u64, learn: Learn) -> Vec<u64> {
+    fn smaller(&self, budget: u64) -> Vec<u64> {
         // Measured costs vary by more than the gain of a smaller budget.
-        let is_measured = self.rehearsal.tuner.cost_model() == Some(CostModelKind::Measured);
-        if is_measured || learn == Learn::Ahead {
+        if self.rehearsal.tuner.cost_model() == Some(CostModelKind::Measured) {
             return Vec::new();
         }
         let percents = (1..=100).rev().map(|percent| Share::Percent(f64::from(percent)));
@@ -254,6 +288,12 @@ impl<P: Trainable> Forecaster<'_, P> {
             .map(|share| share.of(self.full_budget))
             .filter(|smaller| (least..budget).contains(smaller))
             .collect()
+    }
+}
+
+impl Compared {
+    const fn without_search() -> Self {
+        Self { least: 0.0, all: Vec::new(), most: f64::INFINITY, spent: 0 }
     }
 }
 
@@ -300,13 +340,14 @@ impl<P: Trainable> Trial<'_, P> {
         let ops = self.usual.ops().max(1);
         let a_step = TURNS_A_STEP + self.usual.flops() / ops as f64 / FLOPS_A_TURN;
         let turns = a_step * self.forecaster.rehearsal.tuner.steps as f64;
-        let turns = turns.clamp(TURNS.0, TURNS.1);
-        let turns = match self.learn {
-            Learn::Ahead => TURNS_OF_LOOKING_AHEAD,
-            Learn::Portfolio => turns as u64,
-            Learn::Search { .. } => (turns * SEARCH) as u64,
-        };
-        self.kinds().map(|turn| Allowance::of_turns(turns, turn.ops()).left().min(MOST_OPS)).sum()
+        let effort = if matches!(self.learn, Learn::Search { .. }) { SEARCH } else { 1.0 };
+        self.allowance((turns.clamp(TURNS.0, TURNS.1) * effort) as u64).left()
+    }
+
+    /// Ops of `turns` turns of each kind of step.
+    fn allowance(&self, turns: u64) -> Allowance {
+        let of_kind = |turn: &Turn| Allowance::of_turns(turns, turn.ops()).left().min(MOST_OPS);
+        Allowance::of_ops(self.kinds().map(of_kind).sum())
     }
 
     /// Divides the ops among budgets, if `are_smaller` and each budget gets enough ops. If the ops
@@ -356,11 +397,26 @@ impl<P: Trainable> Trial<'_, P> {
         });
         let mut of_found = of_found.flatten();
         let first: Vec<Vec<Forecast>> = of_found.by_ref().take(with.len()).collect();
+        let unknowing = self.on_clocks(Clock::UNKNOWING, budget);
+        let lists = first.into_iter().chain(unknowing).chain(of_found);
+        let best = self.best_of(budget, lists, None, least, allowance)?;
+        Ok(Tried { least, best })
+    }
+
+    /// The first list of forecasts that recomputes the least, if any recomputes less than the best
+    /// so far. `least` is the lower bound of the usual step.
+    fn best_of(
+        &self,
+        budget: u64,
+        lists: impl Iterator<Item = Vec<Forecast>>,
+        so_far: Option<&Best>,
+        least: f64,
+        allowance: &mut Allowance,
+    ) -> Result<Option<Best>, TuneError> {
         let mut best: Option<Best> = None;
-        for forecasts in first.into_iter().chain(self.unknowing(budget)).chain(of_found) {
-            let rehearsed = self.rehearse(budget, &forecasts, best.as_ref(), allowance)?;
-            if let Some(rehearsed) = rehearsed {
-                let mut forecasts = forecasts;
+        for mut forecasts in lists {
+            let to_beat = best.as_ref().or(so_far);
+            if let Some(rehearsed) = self.rehearse(budget, &forecasts, to_beat, allowance)? {
                 if let Some(usual) = forecasts.last_mut() {
                     // A forecast has no excess yet if no search has completed a run with it.
                     usual.excess.get_or_insert(rehearsed.step_ratio);
@@ -369,18 +425,23 @@ impl<P: Trainable> Trial<'_, P> {
                 best = Some(Best { budget, forecasts, rehearsed });
             }
         }
-        Ok(Tried { least, best })
+        Ok(best)
     }
 
-    /// Lists of forecasts that run all kinds of steps by a policy without knowledge of steps. Each
-    /// policy without knowledge has one list.
-    fn unknowing(&self, budget: u64) -> impl Iterator<Item = Vec<Forecast>> {
-        Clock::UNKNOWING.into_iter().map(move |clock| {
-            let by = |turn: &Turn| Forecast {
-                clock: clock.clone(),
-                ..Forecast::plain(&turn.step, budget)
-            };
-            self.kinds().map(by).collect()
+    /// Forecasts that need no search: by the default setting, and by the policies without knowledge
+    /// of steps.
+    fn unsearched(&self, budget: u64) -> impl Iterator<Item = Vec<Forecast>> {
+        self.on_clocks([Clock::default()].into_iter().chain(Clock::UNKNOWING), budget)
+    }
+
+    /// For each clock, a list of forecasts that run all kinds of steps on this clock.
+    fn on_clocks(
+        &self,
+        clocks: impl IntoIterator<Item = Clock>,
+        budget: u64,
+    ) -> impl Iterator<Item = Vec<Forecast>> {
+        clocks.into_iter().map(move |clock| {
+            self.kinds().map(|turn| Forecast::by(clock.clone(), &turn.step, budget)).collect()
         })
     }
 
@@ -447,9 +508,6 @@ impl<P: Trainable> Trial<'_, P> {
         allowance: &mut Allowance,
     ) -> Result<Searched, TuneError> {
         let Forecaster { rehearsal, known, .. } = self.forecaster;
-        if self.learn == Learn::Ahead {
-            return Ok(Searched { least: 0.0, found: Vec::new() });
-        }
         let key = (turn.step.key(), budget);
         let known = known.iter().find(|known| (known.step, known.budget) == key);
         if let (Some(known), Learn::Portfolio) = (known, self.learn) {
