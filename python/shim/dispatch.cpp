@@ -13,10 +13,12 @@
 
 #include <Python.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/PyInterpreter.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <sstream>
 #include <unordered_map>
 #include <torch/csrc/Exceptions.h>
@@ -33,6 +35,8 @@ void* session = nullptr;
 PyObject* mode = nullptr;
 PyObject* out_of_memory = nullptr;
 c10::Device device = c10::kCPU;
+// The stream of the first op under the budget, on which evicted tensors are restored; null on the CPU.
+std::optional<c10::Stream> stream;
 // Whether everything evictable is evicted after each op, for tests.
 bool stress = false;
 // Whether this process was forked from one with a budget. Its engine belongs to the parent.
@@ -221,8 +225,21 @@ void mark_blank(const Form& form, const torch::jit::Stack& stack) {
   });
 }
 
+// Raises an error for an op on another stream than the first. Such an op would not wait until its operands are restored.
+// An op without operands that the budget counts, such as a copy from the CPU, may run on any stream.
+void check_stream(const Form& form, bool has_operands) {
+  if (device.is_cpu() || is_dry()) return;
+  auto now = c10::impl::getDeviceGuardImpl(device.type())->getStream(device);
+  if (!stream) stream = now;
+  if (has_operands && now != *stream)
+    raise(PyExc_RuntimeError, "remat: " + form.name +
+                                  " is called on another stream than the first op under the budget; evicted tensors "
+                                  "are restored on one stream, so call the op on that stream");
+}
+
 void run(const Form& form, torch::jit::Stack* stack) {
   Operands operands(form, *stack, device);
+  check_stream(form, !operands.storages.empty());
   c10::SmallVector<Held*, 8> held;
   bool tainted = false;
   for (auto* storage : operands.storages) {
@@ -489,6 +506,7 @@ void rm_begin(void* session_, PyObject* mode_, PyObject* out_of_memory_, int8_t 
   mode = mode_;
   out_of_memory = out_of_memory_;
   device = c10::Device(static_cast<c10::DeviceType>(type), index);
+  stream.reset();
   counts = Counts();
   stress = false;
   forget_guesses();

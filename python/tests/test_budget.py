@@ -368,6 +368,18 @@ def test_graphs_of_cuda_are_refused():
         torch.cuda.CUDAGraph.capture_begin(None)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_a_second_stream_of_cuda_is_refused():
+    with remat.budget("1GiB", device="cuda"):
+        x = torch.ones(8, device="cuda") + 1
+        with torch.cuda.stream(torch.cuda.Stream()):
+            copy = torch.ones(8).to("cuda")
+            with pytest.raises(RuntimeError, match="another stream"):
+                x * 2
+        torch.cuda.synchronize()
+        assert (x + copy).sum().item() == 24
+
+
 def test_pytorch_is_as_before():
     names = [(torch.Tensor, "numpy"), (torch.Tensor, "data_ptr"), (torch.Tensor, "tolist"), (torch, "save"), (threading.Thread, "start")]
     names += [(nn.parallel.DataParallel, "__init__"), (torch.UntypedStorage, "data_ptr"), (torch.Tensor, "__reduce_ex__")]
