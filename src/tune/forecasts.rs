@@ -71,8 +71,8 @@ pub struct Forecasts {
     pub budget: u64,
     /// Forecasts in the budget `budget`, one for each kind of step.
     pub forecasts: Vec<Forecast>,
-    /// Forecasts in the other budgets that were tried, for later runs.
-    pub in_others: Vec<Forecast>,
+    /// Forecasts that were found by search, in all budgets that were tried, for later runs.
+    pub searched: Vec<Forecast>,
     /// Lower bound on the recomputation of a step in the whole budget, as a share of the step's
     /// work.
     pub least: f64,
@@ -115,7 +115,7 @@ impl<'a, P: Trainable> Rehearsal<'_, 'a, P> {
         };
         let mut not_kept = None;
         if let (Some(found), Some(cache), Some(path)) = (&found, &mut cache, path)
-            && cache.add(&[&found.forecasts[..], &found.in_others].concat())
+            && cache.add(&found.searched)
             && let Err(error) = cache.write(path)
         {
             // A failed write is only a warning; another run may be writing the file.
@@ -205,6 +205,7 @@ impl<P: Trainable> Forecaster<'_, P> {
             Learn::Portfolio | Learn::Search { .. } => self.compare(&trial, budget, plain)?,
         };
         let mut part = trial.allowance(TURNS_WITHOUT_SEARCH);
+        let searched = all.iter().flat_map(|best| best.forecasts.iter().cloned()).collect();
         let so_far = best_of(&all, most).map(|at| &all[at]);
         let lists = trial.unsearched(budget);
         if let Some(better) = trial.best_of(budget, lists, so_far, least, &mut part)? {
@@ -218,9 +219,8 @@ impl<P: Trainable> Forecaster<'_, P> {
         let is_plain = learn == Learn::Ahead && plain.recompute_ratio <= most;
         let Some(at) = best_of(&all, most).filter(|_| !is_plain) else { return Ok(None) };
         let Best { budget, forecasts, .. } = all.remove(at);
-        let in_others = all.into_iter().flat_map(|best| best.forecasts).collect();
         let (simulated_ops, time) = (spent, start.elapsed());
-        Ok(Some(Forecasts { budget, forecasts, in_others, least, simulated_ops, time }))
+        Ok(Some(Forecasts { budget, forecasts, searched, least, simulated_ops, time }))
     }
 
     /// Searches in the budget of a run, and in smaller budgets.
