@@ -14,8 +14,8 @@
 //! forecast of an earlier run replaces the search in its budget. The other half of the simulated
 //! ops is spent on refining the forecasts for the best budget.
 //!
-//! In the budget of the run, forecasts that need no search are tried at the end. They have ops of
-//! their own. Therefore a run with a search never recomputes more than a run without.
+//! Forecasts that need no search are tried last, in the budget of the run. The search leaves them ops
+//! of their own. Therefore a run with a search never recomputes more than a run without.
 
 use super::cache::{Cache, Origin};
 use super::rehearsal::at_once;
@@ -161,8 +161,8 @@ struct Compared {
     /// Lower bound on the recomputation of the usual step in the budget of the run, as a share of
     /// its work; 0 without a search.
     least: f64,
-    /// The best forecasts in each budget in which a run passes, in the order of the budgets, the
-    /// largest first.
+    /// The best forecasts in each budget in which a run passes. The largest budget comes first,
+    /// unless a second search improved another.
     all: Vec<Best>,
     /// The least share that any result recomputes.
     most: f64,
@@ -434,7 +434,7 @@ impl<P: Trainable> Trial<'_, P> {
         self.on_clocks([Clock::default()].into_iter().chain(Clock::UNKNOWING), budget)
     }
 
-    /// For each clock, a list of forecasts that run all kinds of steps on this clock.
+    /// Lists of forecasts, one for each clock. A list runs all kinds of steps on its clock.
     fn on_clocks(
         &self,
         clocks: impl IntoIterator<Item = Clock>,
