@@ -1,9 +1,9 @@
 //! Locks, channels, threads and thread pools, for the whole library. Only parallel loops bypass
-//! this module: they use rayon's iterators directly.
+//! this module: they use rayon's iterators, or `device/cpu/split.rs`.
 
 pub(crate) use crossbeam_channel as channel;
 pub(crate) use crossbeam_utils::CachePadded;
-pub(crate) use rayon::{ThreadPool, ThreadPoolBuilder, join};
+pub(crate) use rayon::{ThreadPool, ThreadPoolBuilder};
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, atomic};
 pub(crate) use std::thread;
 

@@ -168,12 +168,13 @@ impl<O: Kernels> Device for Cpu<O> {
 /// Range of bytes from the first to the last element of a tensor; an empty range if the tensor has
 /// no elements.
 fn bytes_of(Place { storage, layout }: &Place) -> Range<u64> {
-    if layout.elements() == 0 {
+    let (first, end) = (layout.offset(), layout.span());
+    if first == end {
         return *storage..*storage;
     }
     let size = layout.dtype().bytes() as u64;
     let at = |elements: usize| storage.saturating_add((elements as u64).saturating_mul(size));
-    at(layout.offset())..at(layout.span())
+    at(first)..at(end)
 }
 
 /// Range of bytes of a tensor, extended to whole words on both sides. A word never belongs to two
@@ -187,8 +188,8 @@ fn words_of(place: &Place) -> Result<Range<u64>, DeviceError> {
         )));
     }
     let Range { start, end } = bytes_of(place);
-    let start = start - start % WORD;
-    Ok(if layout.elements() == 0 { start..start } else { start..words_end(end) })
+    let first = start - start % WORD;
+    Ok(if start == end { first..first } else { first..words_end(end) })
 }
 
 fn words_end(end: u64) -> u64 {

@@ -28,19 +28,16 @@ impl<'a> Operands<'a> {
         call: &'a Call<'_, O>,
         region: &'a mut Region,
     ) -> Result<Self, DeviceError> {
-        let ranges = |places: &[Place]| {
-            places.iter().map(words_of).collect::<Result<SmallVec<[Range<u64>; 6]>, _>>()
-        };
         // Lend no slice for an input that is updated in place, because kernels read the old value
         // from the output.
-        let mut shared = ranges(call.inputs)?;
-        shared
-            .iter_mut()
-            .take(call.op.updates(call.inputs.len()))
-            .for_each(|range| range.end = range.start);
-        let mut exclusive = ranges(call.outputs)?;
-        exclusive.push(call.workspace.clone());
-        let (read, mut write) = region.lend(&shared, &exclusive)?;
+        let updated = call.op.updates(call.inputs.len());
+        let shared = call.inputs.iter().enumerate().map(|(i, place)| {
+            let Range { start, end } = words_of(place)?;
+            Ok(start..if i < updated { start } else { end })
+        });
+        let exclusive = call.outputs.iter().map(words_of);
+        let workspace = std::iter::once(Ok(call.workspace.clone()));
+        let (read, mut write) = region.lend(shared, exclusive.chain(workspace))?;
         let workspace = write.pop().unwrap_or_default();
         Ok(Self { inputs: call.inputs, outputs: call.outputs, read, write, workspace })
     }

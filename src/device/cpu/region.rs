@@ -95,7 +95,7 @@ impl Region {
 
     /// Lends one range, for reading and writing.
     pub(super) fn one(&mut self, range: Range<u64>) -> Result<&mut [Word], DeviceError> {
-        let (_, mut exclusive) = self.lend(&[], &[range])?;
+        let (_, mut exclusive) = self.lend(std::iter::empty(), std::iter::once(Ok(range)))?;
         Ok(exclusive.pop().unwrap_or_default())
     }
 
@@ -110,11 +110,11 @@ impl Region {
 
     /// Lends the `shared` ranges of bytes for reading and the `exclusive` ranges for writing.
     /// Shared ranges may overlap each other. An exclusive range must not overlap any other range.
-    /// Empty ranges overlap no range.
+    /// Empty ranges overlap no range. Fails with the first range that is an error.
     pub(super) fn lend(
         &mut self,
-        shared: &[Range<u64>],
-        exclusive: &[Range<u64>],
+        shared: impl Iterator<Item = Result<Range<u64>, DeviceError>>,
+        exclusive: impl Iterator<Item = Result<Range<u64>, DeviceError>>,
     ) -> Result<(Shared<'_>, Exclusive<'_>), DeviceError> {
         let bytes = self.bytes();
         let reserved = bytes.len();
@@ -126,25 +126,18 @@ impl Region {
             _ => bytemuck::cast_slice_mut(&mut bytes[..whole]),
         };
         let mut loans = SmallVec::<[Loan; 12]>::new();
-        for (ranges, exclusive) in [(shared, false), (exclusive, true)] {
-            for (slot, range) in ranges.iter().enumerate() {
-                let Range { start, end } = bounded(reserved, range)?;
-                if range.start % WORD != 0 || range.end % WORD != 0 {
-                    return Err(DeviceError::new(format!(
-                        "range {range:?} is not of whole elements of {WORD} bytes"
-                    )));
-                }
-                if start < end {
-                    let words = |bytes: usize| bytes / WORD as usize;
-                    loans.push(Loan { start: words(start), end: words(end), slot, exclusive });
-                }
-            }
+        let (mut read, mut write) = (Shared::new(), Exclusive::new());
+        for range in shared {
+            loans.extend(loan(reserved, &range?, read.len(), false)?);
+            read.push(&[]);
+        }
+        for range in exclusive {
+            loans.extend(loan(reserved, &range?, write.len(), true)?);
+            write.push(&mut []);
         }
         loans.sort_unstable_by_key(|loan| loan.start);
 
         // Split the region from front to back, one group of overlapping loans after another.
-        let mut read: Shared<'_> = shared.iter().map(|_| <&[Word]>::default()).collect();
-        let mut write: Exclusive<'_> = exclusive.iter().map(|_| <&mut [Word]>::default()).collect();
         let mut cut = 0; // offset at which `rest` starts, in words
         let mut loans = &loans[..];
         while let Some(first) = loans.first() {
@@ -179,6 +172,24 @@ impl Region {
     }
 }
 
+/// Loan of a range to operand `slot`, of `reserved` bytes; `None` if the range is empty.
+fn loan(
+    reserved: usize,
+    range: &Range<u64>,
+    slot: usize,
+    exclusive: bool,
+) -> Result<Option<Loan>, DeviceError> {
+    let Range { start, end } = bounded(reserved, range)?;
+    if range.start % WORD != 0 || range.end % WORD != 0 {
+        return Err(DeviceError::new(format!(
+            "range {range:?} is not of whole elements of {WORD} bytes"
+        )));
+    }
+    let words = |bytes: usize| bytes / WORD as usize;
+    let loan = Loan { start: words(start), end: words(end), slot, exclusive };
+    Ok((start < end).then_some(loan))
+}
+
 /// Converts `range` to indices; an error unless the range lies within `len` bytes.
 fn bounded(len: usize, range: &Range<u64>) -> Result<Range<usize>, DeviceError> {
     if range.start > range.end || range.end > len as u64 {
@@ -193,6 +204,15 @@ fn bounded(len: usize, range: &Range<u64>) -> Result<Range<usize>, DeviceError> 
 mod tests {
     use super::*;
 
+    /// Lends ranges, none of which is an error.
+    fn lend<'a>(
+        region: &'a mut Region,
+        shared: &[Range<u64>],
+        exclusive: &[Range<u64>],
+    ) -> Result<(Shared<'a>, Exclusive<'a>), DeviceError> {
+        region.lend(shared.iter().cloned().map(Ok), exclusive.iter().cloned().map(Ok))
+    }
+
     #[test]
     fn pieces_are_the_ranges_asked_for() {
         let mut region = Region::new(64).unwrap();
@@ -200,7 +220,7 @@ mod tests {
             *word = i as u32;
         }
         let (read, mut write) =
-            region.lend(&[8..20, 48..56, 12..16, 20..20], &[60..64, 20..32, 4..4]).unwrap();
+            lend(&mut region, &[8..20, 48..56, 12..16, 20..20], &[60..64, 20..32, 4..4]).unwrap();
         assert_eq!(
             (read[0], read[1], read[2], read[3]),
             (&[2, 3, 4][..], &[12, 13][..], &[3][..], &[][..])
@@ -227,11 +247,11 @@ mod tests {
         ];
         for (shared, exclusive) in cases {
             let (shared, exclusive) = (ranges(shared), ranges(exclusive));
-            let error = region.lend(&shared, &exclusive).unwrap_err();
+            let error = lend(&mut region, &shared, &exclusive).unwrap_err();
             assert!(error.to_string().contains("another operand uses them"), "{error}");
         }
-        assert!(region.lend(&[0..8, 8..16], &[16..24, 24..32]).is_ok());
-        assert!(region.lend(&[0..16, 0..16, 8..12], &[16..24, 12..12]).is_ok());
+        assert!(lend(&mut region, &[0..8, 8..16], &[16..24, 24..32]).is_ok());
+        assert!(lend(&mut region, &[0..16, 0..16, 8..12], &[16..24, 12..12]).is_ok());
     }
 
     #[test]
@@ -240,8 +260,9 @@ mod tests {
         for range in
             [60..68, 64..68, 60..66, 64..66, Range { start: 8, end: 4 }, 0..u64::MAX, 2..6, 4..6]
         {
-            assert!(region.lend(std::slice::from_ref(&range), &[]).is_err(), "{range:?}");
-            assert!(region.lend(&[], std::slice::from_ref(&range)).is_err(), "{range:?}");
+            let ranges = std::slice::from_ref(&range);
+            assert!(lend(&mut region, ranges, &[]).is_err(), "{range:?}");
+            assert!(lend(&mut region, &[], ranges).is_err(), "{range:?}");
         }
         assert!(region.copy(0, 60, 8).is_err());
         assert!(region.copy(u64::MAX, 0, 8).is_err());

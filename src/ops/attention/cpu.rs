@@ -20,10 +20,10 @@
 use super::shape::Shape;
 use crate::device::cpu::lanes::Lanes;
 use crate::device::cpu::math::{exp, larger};
+use crate::device::cpu::split::{chunks, each};
 use crate::device::cpu::wide::widest;
 use crate::layout::Layout;
 use crate::ops::conv2d::cpu::simd::{Level, Matrices, padded};
-use rayon::prelude::*;
 
 /// Largest number of queries in a tile. [`KEYS`] is the largest number of keys in a tile.
 const QUERIES: usize = 32;
@@ -186,10 +186,8 @@ pub fn forward(
     let (level, tiles, share) = (Level::detect(), Tiles::new(shape), share(shape));
     let (t, d) = (shape.t, shape.d);
     let floats = tiles.forward(shape);
-    let outputs = y.par_chunks_mut(share * t * d).zip(lse.par_chunks_mut(share * t));
-    let tasks = outputs.zip(workspace.par_chunks_exact_mut(floats)).enumerate();
-    let tasks = tasks.with_min_len(if is_small(shape) { TASKS } else { 1 });
-    tasks.for_each(|(task, ((y, lse), scratch))| {
+    let parts = [chunks(y, share * t * d), chunks(lse, share * t), chunks(workspace, floats)];
+    each(parts, least(shape), |task, [y, lse, scratch]| {
         let heads = y.chunks_exact_mut(t * d).zip(lse.chunks_exact_mut(t));
         for (i, (y, lse)) in heads.enumerate() {
             let [q, k, v] = [q, k, v].map(|x| x.head(task * share + i));
@@ -198,8 +196,10 @@ pub fn forward(
     });
 }
 
-fn is_small(shape: &Shape) -> bool {
-    shape.scores() * (shape.d as f64) < WORTH_SHARING
+/// Fewest tasks that a thread takes at a time: all, if waking other threads would take longer than
+/// the work.
+fn least(shape: &Shape) -> usize {
+    if shape.scores() * (shape.d as f64) < WORTH_SHARING { TASKS } else { 1 }
 }
 
 /// Inputs of the gradient.
@@ -233,11 +233,10 @@ pub fn grad(shape: &Shape, mut out: [&mut [f32]; 3], of: Given<'_>, workspace: &
     let (t, s, d) = (shape.t, shape.s, shape.d);
     let floats = tiles.grad(shape);
     let [dq, dk, dv] = out;
-    let keys = dk.par_chunks_mut(share * s * d).zip(dv.par_chunks_mut(share * s * d));
-    let outputs = dq.par_chunks_mut(share * t * d).zip(keys);
-    let tasks = outputs.zip(workspace.par_chunks_exact_mut(floats)).enumerate();
-    let tasks = tasks.with_min_len(if is_small(shape) { TASKS } else { 1 });
-    tasks.for_each(|(task, ((dq, (dk, dv)), scratch))| {
+    let [queries, keys] = [t, s].map(|rows| share * rows * d);
+    let parts =
+        [chunks(dq, queries), chunks(dk, keys), chunks(dv, keys), chunks(workspace, floats)];
+    each(parts, least(shape), |task, [dq, dk, dv, scratch]| {
         let keys = dk.chunks_exact_mut(s * d).zip(dv.chunks_exact_mut(s * d));
         for (i, (dq, (dk, dv))) in dq.chunks_exact_mut(t * d).zip(keys).enumerate() {
             let head = task * share + i;

@@ -12,10 +12,10 @@
 
 use super::shape::{Rows, Shape};
 use crate::device::cpu::math::{sigmoid, tanh};
+use crate::device::cpu::split::{chunks, each};
 use crate::device::cpu::wide::widest;
 use crate::layout::Layout;
 use crate::ops::conv2d::cpu::simd::{Level, Matrices, padded};
-use rayon::prelude::*;
 
 /// Number of columns in a panel of the packed weight.
 const PANEL: usize = 48;
@@ -100,8 +100,7 @@ impl<'a> Panels<'a> {
     ) -> Self {
         let is_large = (depth * columns) as f64 >= WORTH_SHARING;
         let least = if is_large { 1 } else { columns };
-        let panels = to.par_chunks_mut(depth * PANEL).enumerate().with_min_len(least);
-        panels.for_each(|(i, panel)| {
+        each(chunks(to, depth * PANEL), least, |i, panel| {
             let first = i * PANEL;
             let width = PANEL.min(columns - first);
             for (l, to) in panel.chunks_exact_mut(padded(width)).enumerate() {
@@ -177,12 +176,15 @@ pub fn forward(
     let weight = Panels::new(of.weight.0, [column, row], [h, 4 * h], to);
     // Each task has `share` sequences, and its own outputs and scratch memory.
     let share = share(shape).min(n);
-    let units = y.par_chunks_mut(share * t * h).zip(c.par_chunks_mut(share * t * h));
-    let steps = units.zip(gates.par_chunks_mut(share * t * 4 * h));
-    let last = h_last.par_chunks_mut(share * h).zip(c_last.par_chunks_mut(share * h));
-    let tasks = steps.zip(last).zip(scratches.par_chunks_mut(scratch(shape, share)));
-    let tasks = tasks.enumerate().with_min_len(if is_small(shape) { TASKS } else { 1 });
-    tasks.for_each(|(task, ((((y, c), gates), (h_last, c_last)), mut scratch))| {
+    let parts = [
+        chunks(y, share * t * h),
+        chunks(c, share * t * h),
+        chunks(gates, share * t * 4 * h),
+        chunks(h_last, share * h),
+        chunks(c_last, share * h),
+        chunks(scratches, scratch(shape, share)),
+    ];
+    each(parts, least(shape), |task, [y, c, gates, h_last, c_last, mut scratch]| {
         let (first, sequences) = (task * share, h_last.len() / h);
         let products = take(&mut scratch, sequences * 4 * h);
         let [h_before, c_before] = [(); 2].map(|()| take(&mut scratch, sequences * h));
@@ -222,9 +224,10 @@ pub fn forward(
     });
 }
 
-/// Whether the work is so small that waking other threads would take longer than the work.
-fn is_small(shape: &Shape) -> bool {
-    shape.units() * ((4 * shape.h) as f64) < WORTH_SHARING
+/// Fewest tasks that a thread takes at a time: all, if waking other threads would take longer than
+/// the work.
+fn least(shape: &Shape) -> usize {
+    if shape.units() * ((4 * shape.h) as f64) < WORTH_SHARING { TASKS } else { 1 }
 }
 
 /// Splits a row into four parts, one for each gate.
@@ -295,11 +298,13 @@ pub fn grad(
     let strides = [0, 1].map(|axis| of.weight.1.strides()[axis]);
     let weight = Panels::new(of.weight.0, strides, [4 * h, h], to);
     let share = share(shape).min(n);
-    let memory = dh0.par_chunks_mut(share * h).zip(dc0.par_chunks_mut(share * h));
-    let outputs = dsums.par_chunks_mut(share * t * 4 * h).zip(memory);
-    let tasks = outputs.zip(scratches.par_chunks_mut(scratch_of_grad(shape, share)));
-    let tasks = tasks.enumerate().with_min_len(if is_small(shape) { TASKS } else { 1 });
-    tasks.for_each(|(task, ((dsums, (dh0, dc0)), mut scratch))| {
+    let parts = [
+        chunks(dsums, share * t * 4 * h),
+        chunks(dh0, share * h),
+        chunks(dc0, share * h),
+        chunks(scratches, scratch_of_grad(shape, share)),
+    ];
+    each(parts, least(shape), |task, [dsums, dh0, dc0, mut scratch]| {
         let (first, sequences) = (task * share, dh0.len() / h);
         let [dh, dc] = [(); 2].map(|()| take(&mut scratch, sequences * h));
         let [row, bent] = [(); 2].map(|()| take(&mut scratch, h));

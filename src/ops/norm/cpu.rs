@@ -11,9 +11,10 @@ mod group;
 pub use group::{group, group_grad, workspace_of_group_grad};
 
 use crate::device::cpu::lanes::Lanes;
-use crate::device::cpu::split::{PIECE, pieces, pieces_of, pieces_of_two, whole_rows};
+use crate::device::cpu::split::{
+    PIECE, chunks, each, pieces, pieces_of, pieces_of_two, whole_rows,
+};
 use crate::device::cpu::wide::widest;
-use rayon::prelude::*;
 use std::ops::Range;
 
 /// Two running sums of each element of a row: `dy x'` and `dy`.
@@ -28,9 +29,9 @@ const BLOCK: usize = 256;
 pub fn layer([y, mean, inv_std]: [&mut [f32]; 3], [x, gamma, beta]: [&[f32]; 3], eps: f32) {
     let n = gamma.len().max(1);
     let rows = whole_rows(n) / n;
-    let statistics = mean.par_chunks_mut(rows).zip(inv_std.par_chunks_mut(rows));
-    let parts = y.par_chunks_mut(rows * n).zip(x.par_chunks(rows * n)).zip(statistics);
-    parts.for_each(|((y, x), (mean, inv_std))| {
+    let parts = [chunks(y, rows * n), chunks(mean, rows), chunks(inv_std, rows)];
+    each(parts, 1, |part, [y, mean, inv_std]| {
+        let x = &x[part * rows * n..];
         let statistics = mean.iter_mut().zip(inv_std);
         let rows = y.chunks_exact_mut(n).zip(x.chunks_exact(n)).zip(statistics);
         rows.for_each(|((y, x), (mean, inv_std))| {
@@ -52,8 +53,8 @@ pub fn layer([y, mean, inv_std]: [&mut [f32]; 3], [x, gamma, beta]: [&[f32]; 3],
 pub fn rms([y, inv_rms]: [&mut [f32]; 2], [x, gamma]: [&[f32]; 2], eps: f32) {
     let n = gamma.len().max(1);
     let rows = whole_rows(n) / n;
-    let parts = y.par_chunks_mut(rows * n).zip(x.par_chunks(rows * n));
-    parts.zip(inv_rms.par_chunks_mut(rows)).for_each(|((y, x), inv_rms)| {
+    each([chunks(y, rows * n), chunks(inv_rms, rows)], 1, |part, [y, inv_rms]| {
+        let x = &x[part * rows * n..];
         let rows = y.chunks_exact_mut(n).zip(x.chunks_exact(n)).zip(inv_rms);
         rows.for_each(|((y, x), inv_rms)| {
             let squares = sum(

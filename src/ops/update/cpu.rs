@@ -2,9 +2,8 @@
 
 use super::{AdamW, Lion, SgdMomentum, adamw, lion};
 use crate::device::cpu::Operands;
-use crate::device::cpu::split::{PIECE, pieces_of};
+use crate::device::cpu::split::{PIECE, chunks, each, pieces_of};
 use crate::device::cpu::wide::widest;
-use rayon::prelude::*;
 
 /// Number of elements below which the calling thread updates all tensors, without other threads.
 const WORTH_SHARING: usize = 32 * 1024;
@@ -15,33 +14,35 @@ type Task<'a, const N: usize> = ([&'a mut [f32]; N], &'a [f32]);
 
 /// Calls `update` with pieces of the slices that are written for a parameter, and of the
 /// parameter's gradient.
-fn each<const N: usize>(mut run: Operands<'_>, update: impl Fn([&mut [f32]; N], &[f32]) + Sync) {
+fn one_pass<const N: usize>(
+    mut run: Operands<'_>,
+    update: impl Fn([&mut [f32]; N], &[f32]) + Sync,
+) {
     let tensors = run.inputs() / (N + 1);
-    let tasks: Vec<Task<'_, N>> = (0..tensors)
+    let mut tasks: Vec<Task<'_, N>> = (0..tensors)
         .map(|k| (std::array::from_fn(|i| run.write(k * N + i)), run.read::<f32>(tensors * N + k)))
         .collect();
     let work: usize = tasks.iter().map(|(_, grad)| grad.len()).sum();
-    let one = |(out, grad): Task<'_, N>| {
-        pieces_of(out, PIECE, work, |first, parts| {
-            let grad = &grad[first..][..parts[0].len()];
-            widest(
-                #[inline(always)]
-                || update(parts, grad),
-            );
-        });
-    };
-    if work < WORTH_SHARING || tensors == 1 {
-        tasks.into_iter().for_each(one);
-    } else {
-        tasks.into_par_iter().for_each(one);
-    }
+    let least = if work < WORTH_SHARING { usize::MAX } else { 1 };
+    each(chunks(&mut tasks, 1), least, |_, task| {
+        for (out, grad) in task {
+            let out = out.each_mut().map(|out| &mut **out);
+            pieces_of(out, PIECE, work, |first, parts| {
+                let grad = &grad[first..][..parts[0].len()];
+                widest(
+                    #[inline(always)]
+                    || update(parts, grad),
+                );
+            });
+        }
+    });
 }
 
 /// See [`SgdMomentum`].
 pub fn sgd_momentum(run: Operands<'_>, by: &SgdMomentum) {
     let SgdMomentum { lr, momentum, weight_decay, nesterov } = *by;
     if nesterov {
-        each(
+        one_pass(
             run,
             #[inline(always)]
             |[param, velocity], grad| {
@@ -53,7 +54,7 @@ pub fn sgd_momentum(run: Operands<'_>, by: &SgdMomentum) {
             },
         );
     } else {
-        each(
+        one_pass(
             run,
             #[inline(always)]
             |[param, velocity], grad| {
@@ -69,7 +70,7 @@ pub fn sgd_momentum(run: Operands<'_>, by: &SgdMomentum) {
 /// See [`AdamW`].
 pub fn adamw(run: Operands<'_>, by: &AdamW) {
     let adamw::Step { keep, beta1, rest1, beta2, rest2, eps, size, spread } = by.step();
-    each(
+    one_pass(
         run,
         #[inline(always)]
         |[param, average, square], grad| {
@@ -85,7 +86,7 @@ pub fn adamw(run: Operands<'_>, by: &AdamW) {
 /// See [`Lion`].
 pub fn lion(run: Operands<'_>, by: &Lion) {
     let lion::Step { keep, beta1, rest1, beta2, rest2, lr } = by.step();
-    each(
+    one_pass(
         run,
         #[inline(always)]
         |[param, average], grad| {

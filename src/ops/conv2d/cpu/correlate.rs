@@ -20,13 +20,13 @@
 //! image of its own, with the weights of the group.
 
 use bytemuck::cast_slice_mut;
-use rayon::prelude::*;
 
 use super::simd::{Level, MAX_TILE_ROWS, Product};
 use super::strided::spread_every;
 use super::turned::{Phase, Turned};
 use super::windows::{ALIGN, SLACK, Windows, align, aligned, scratch_share};
 use crate::device::conv_shape::ConvShape;
+use crate::device::cpu::split::{chunks, each};
 
 /// Largest size of a packed strip of an image, in floats. A strip and the outputs computed from it
 /// should stay in the level-2 cache.
@@ -202,10 +202,10 @@ impl Correlation {
         let offsets: &mut [u32] = cast_slice_mut(&mut offsets[..depths]);
         self.write_offsets(offsets);
         if packed_weights > 0 {
-            let groups = weight.par_chunks_exact(weight.len() / self.groups);
-            groups
-                .zip(weights.par_chunks_exact_mut(packed_weights))
-                .for_each(|(weight, packed)| self.pack_weights(level, weight, packed));
+            let len = weight.len() / self.groups;
+            each(chunks(weights, packed_weights), 1, |group, packed| {
+                self.pack_weights(level, &weight[group * len..][..len], packed);
+            });
         }
         let (weights, offsets) = (&*weights, &*offsets);
 
@@ -216,16 +216,14 @@ impl Correlation {
         let groups = self.to[0].div_ceil(group);
         let per_task = self.images_per_task();
         let scratch_len = self.scratch_len();
-        let tasks =
-            to.par_chunks_mut(per_task * to_len).zip(scratch.par_chunks_mut(groups * scratch_len));
-        tasks.enumerate().for_each(|(task, (to, scratch))| {
+        let tasks = [chunks(to, per_task * to_len), chunks(scratch, groups * scratch_len)];
+        each(tasks, 1, |task, [to, scratch]| {
             for (image, to) in to.chunks_exact_mut(to_len).enumerate() {
                 let image = task * per_task + image;
                 let from = &from[image * from_len..][..from_len];
                 let weights = &weights[image % self.groups * packed_weights..][..packed_weights];
-                let groups =
-                    to.par_chunks_mut(group * plane).zip(scratch.par_chunks_mut(scratch_len));
-                groups.enumerate().for_each(|(i, (to, scratch))| {
+                let groups = [chunks(to, group * plane), chunks(scratch, scratch_len)];
+                each(groups, 1, |i, [to, scratch]| {
                     self.run_image(level, from, weights, offsets, i * group, to, scratch);
                 });
             }
@@ -252,8 +250,7 @@ impl Correlation {
         for part in self.parts() {
             let part_packed;
             (part_packed, packed) = packed.split_at_mut(self.packed_channels() * self.depth(&part));
-            let tiles = part_packed.par_chunks_exact_mut(rows * self.depth(&part));
-            tiles.enumerate().for_each(|(tile, packed)| {
+            each(chunks(part_packed, rows * self.depth(&part)), 1, |tile, packed| {
                 self.pack_tile(&part, weight, tile * rows, rows, packed);
             });
         }

@@ -2,11 +2,11 @@
 //! of `x`.
 
 use bytemuck::cast_slice_mut;
-use rayon::prelude::*;
 
 use super::simd::{Dots, Level};
 use super::windows::{ALIGN, Windows, align, aligned, scratch_share};
 use crate::device::conv_shape::ConvShape;
+use crate::device::cpu::split::{chunks, each};
 
 /// Largest size of the packed inputs that a task uses at a time, in floats. The packed inputs, and
 /// about as many floats of `dy`, should stay in the level-2 cache.
@@ -143,9 +143,8 @@ impl WeightGradient {
         let offsets = &*offsets;
         let dw_len = dw.len() / self.groups;
         let groups = self.groups.div_ceil(self.lanes);
-        let lanes =
-            dw.par_chunks_mut(groups * dw_len).zip(lanes.par_chunks_exact_mut(self.lane_len()));
-        lanes.enumerate().for_each(|(lane, (dw, workspace))| {
+        let lanes = [chunks(dw, groups * dw_len), chunks(lanes, self.lane_len())];
+        each(lanes, 1, |lane, [dw, workspace]| {
             for (i, dw) in dw.chunks_exact_mut(dw_len).enumerate() {
                 self.run_group(level, x, dy, lane * groups + i, offsets, dw, workspace);
             }
@@ -173,17 +172,15 @@ impl WeightGradient {
         let dy_len = dy.len() / self.images;
         // Start at the first channel of the group in the first image.
         let (x, dy) = (&x[group * x_len / self.groups..], &dy[group * dy_len / self.groups..]);
-        let chunks = partials
-            .par_chunks_exact_mut(self.blocks * block_len)
-            .zip(scratch.par_chunks_mut(tasks * scratch_len));
-        chunks.enumerate().for_each(|(chunk, (sums, scratch))| {
+        let parts =
+            [chunks(partials, self.blocks * block_len), chunks(scratch, tasks * scratch_len)];
+        each(parts, 1, |chunk, [sums, scratch]| {
             let first = chunk * self.chunk;
             let images = self.chunk.min(self.images - first);
             let (x, dy) = (&x[first * x_len..], &dy[first * dy_len..]);
-            let tasks = sums
-                .par_chunks_mut(self.blocks_per_task * block_len)
-                .zip(scratch.par_chunks_mut(scratch_len));
-            tasks.enumerate().for_each(|(task, (sums, scratch))| {
+            let tasks =
+                [chunks(sums, self.blocks_per_task * block_len), chunks(scratch, scratch_len)];
+            each(tasks, 1, |task, [sums, scratch]| {
                 self.run_task(
                     level,
                     images,
@@ -260,7 +257,7 @@ impl WeightGradient {
         let taps = self.windows.taps[0] * self.windows.taps[1];
         let block = self.windows.channels;
         let row_len = self.channels * taps;
-        dw.par_chunks_exact_mut(row_len).enumerate().for_each(|(row, dw)| {
+        each(chunks(dw, row_len), 1, |row, dw| {
             for (i, dw) in dw.chunks_mut(block * taps).enumerate() {
                 for (chunk, sums) in
                     partials.chunks_exact(self.blocks * self.block_len()).enumerate()

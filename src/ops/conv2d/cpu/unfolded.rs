@@ -15,12 +15,12 @@
 //! pass, and then multiply each weight by only a few pixels, which do not fill a vector.
 
 use bytemuck::cast_slice_mut;
-use rayon::prelude::*;
 use std::ops::Range;
 
 use super::simd::{Dots, Level, Matrices};
 use super::windows::{ALIGN, align, aligned};
 use crate::device::conv_shape::ConvShape;
+use crate::device::cpu::split::{chunks, each};
 
 /// Largest number of output pixels of a small image.
 const SMALL: usize = 16;
@@ -172,9 +172,9 @@ impl Unfolded {
             self.unfold(x, &images, windows);
             let (windows, offsets) = (&*windows, &offsets[..positions]);
             let outputs = &mut outputs[..c_out * positions];
-            let tasks = outputs.par_chunks_mut(share * positions);
-            let tasks = tasks.zip(tiles.par_chunks_mut(Dots::tile_len(1, PIECE)));
-            tasks.enumerate().for_each(|(task, (outputs, tile))| {
+            let tasks =
+                [chunks(outputs, share * positions), chunks(tiles, Dots::tile_len(1, PIECE))];
+            each(tasks, 1, |task, [outputs, tile]| {
                 outputs.fill(0.0);
                 for from in (0..depth).step_by(PIECE) {
                     let dots = Dots {
@@ -215,7 +215,7 @@ impl Unfolded {
             self.unfold(x, &images, windows);
             self.by_channel(dy, &images, outputs);
             let (windows, outputs) = (&*windows, &*outputs);
-            dw.par_chunks_mut(share * depth).enumerate().for_each(|(task, dw)| {
+            each(chunks(dw, share * depth), 1, |task, dw| {
                 for from in (0..depth).step_by(PIECE) {
                     let product = Matrices {
                         sizes: [dw.len() / depth, positions, PIECE.min(depth - from)],
@@ -251,10 +251,11 @@ impl Unfolded {
             let pixels = images.len() * h * w;
             self.by_channel(dy, &images, outputs);
             let (outputs, inputs) = (&*outputs, &mut inputs[..c_in * pixels]);
-            let tasks = inputs.par_chunks_mut(share * pixels);
-            let tasks =
-                tasks.zip(windows.par_chunks_mut(self.positions() * channels * taps)).enumerate();
-            tasks.for_each(|(task, (inputs, windows))| {
+            let tasks = [
+                chunks(inputs, share * pixels),
+                chunks(windows, self.positions() * channels * taps),
+            ];
+            each(tasks, 1, |task, [inputs, windows]| {
                 for (i, inputs) in inputs.chunks_mut(channels * pixels).enumerate() {
                     let columns = inputs.len() / pixels * taps;
                     let product = Matrices {
@@ -307,7 +308,7 @@ impl Unfolded {
         let ConvShape { c_in, h, w, kw, dilation, .. } = self.shape;
         let (depth, plane) = (self.depth(), self.plane());
         let windows = &mut windows[..images.len() * plane * depth];
-        windows.par_chunks_exact_mut(depth).enumerate().for_each(|(position, window)| {
+        each(chunks(windows, depth), 1, |position, window| {
             let (image, at) = (images.start + position / plane, position % plane);
             let (row, rows) = self.met(0, at / self.shape.w_out());
             let (column, columns) = self.met(1, at % self.shape.w_out());

@@ -13,10 +13,9 @@
 //!             +-----+-----+-----+
 //! ```
 
+use crate::device::cpu::split::share;
 use crate::sync::atomic::{AtomicPtr, Ordering};
 use std::ops::Range;
-
-use rayon::prelude::*;
 
 /// Approximate lower limit of the number of multiplications in a tile. With fewer multiplications,
 /// waking another thread takes more time than the thread saves.
@@ -94,11 +93,7 @@ pub fn matmul_batched(
     };
     let tiles = batch * down * across;
     let at_once = (MIN_TILE / (rows * columns * k)).max(1);
-    if tiles <= at_once {
-        (0..tiles).for_each(run);
-    } else {
-        (0..tiles).into_par_iter().with_min_len(at_once).for_each(run);
-    }
+    share(tiles, at_once, &run);
 }
 
 /// Numbers of rows and columns of the tiles of a product.

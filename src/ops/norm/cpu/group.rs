@@ -2,9 +2,8 @@
 //! contiguous.
 
 use super::{Rows, Sums, statistics_of, sum};
-use crate::device::cpu::split::{PIECE, pieces, pieces_of_two};
+use crate::device::cpu::split::{PIECE, chunks, each, pieces, pieces_of_two};
 use crate::device::cpu::wide::widest;
-use rayon::prelude::*;
 
 /// Computes `y = (x - mean) * inv_std * gamma + beta` with the statistics of each group. A group
 /// has `channels` channels of `inner` elements each, and is not empty.
@@ -16,9 +15,9 @@ pub fn group(
 ) {
     let (n, groups) = (channels * inner, (gamma.len() / channels.max(1)).max(1));
     let rows = (PIECE / n.max(1)).max(1);
-    let statistics = mean.par_chunks_mut(rows).zip(inv_std.par_chunks_mut(rows));
-    let parts = y.par_chunks_mut(rows * n.max(1)).zip(x.par_chunks(rows * n.max(1)));
-    parts.zip(statistics).enumerate().for_each(|(part, ((y, x), (mean, inv_std)))| {
+    let parts = [chunks(y, rows * n), chunks(mean, rows), chunks(inv_std, rows)];
+    each(parts, 1, |part, [y, mean, inv_std]| {
+        let x = &x[part * rows * n..];
         let statistics = mean.iter_mut().zip(inv_std);
         let all = y.chunks_exact_mut(n).zip(x.chunks_exact(n)).zip(statistics).enumerate();
         for (i, ((y, x), (mean, inv_std))) in all {
