@@ -12,7 +12,8 @@ use std::str::FromStr;
 /// use remat::{CostModelKind, DType, Layout, Run};
 ///
 /// let x = Layout::contiguous(DType::F32, [100]);
-/// let run = Run { op: "exp", inputs: &[x], outputs: &[x], flops: 200.0, seconds: None };
+/// let (inputs, outputs) = (&[x], &[x]);
+/// let run = Run { op: "exp", inputs, outputs, flops: 200.0, bytes: 800, seconds: None };
 /// assert_eq!(CostModelKind::Flops.build().cost(run), (200.0 + 10.0 * 800.0) / 1e9);
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +27,9 @@ pub struct Run<'a> {
     /// Floating-point operations of the run, as returned by
     /// [`Operation::flops`](crate::op::Operation::flops).
     pub flops: f64,
+    /// Bytes that the run reads and writes, as returned by
+    /// [`Operation::moved`](crate::op::Operation::moved).
+    pub bytes: u64,
     /// Seconds that the run took; `None` if the device does not report the time at once.
     pub seconds: Option<f64>,
 }
@@ -38,7 +42,8 @@ impl Run<'_> {
     /// use remat::{DType, Layout, Run};
     ///
     /// let [x, y] = [100, 200].map(|n| Layout::contiguous(DType::F32, [n]));
-    /// let exp = Run { op: "exp", inputs: &[x], outputs: &[x], flops: 200.0, seconds: None };
+    /// let (inputs, outputs) = (&[x], &[x]);
+    /// let exp = Run { op: "exp", inputs, outputs, flops: 200.0, bytes: 800, seconds: None };
     /// let timed = Run { seconds: Some(1e-6), ..exp };
     /// let larger = Run { inputs: &[y], outputs: &[y], ..exp };
     /// assert!(exp.key() == timed.key() && exp.key() != larger.key());
@@ -47,28 +52,17 @@ impl Run<'_> {
     /// ```
     #[must_use]
     pub fn key(&self) -> u64 {
+        Self::key_of(self.op, self.inputs, self.outputs)
+    }
+
+    /// [`Run::key`] of an op on operands of given layouts.
+    pub(crate) fn key_of(op: &str, inputs: &[Layout], outputs: &[Layout]) -> u64 {
         let mut hasher = FxHasher::default();
-        self.op.hash(&mut hasher);
-        for layout in self.inputs.iter().chain(self.outputs) {
+        op.hash(&mut hasher);
+        for layout in inputs.iter().chain(outputs) {
             (layout.dtype(), layout.shape()).hash(&mut hasher);
         }
         hasher.finish()
-    }
-
-    /// Bytes read and written.
-    ///
-    /// ```
-    /// use remat::{DType, Layout, Run};
-    ///
-    /// let x = Layout::contiguous(DType::F32, [100]);
-    /// let add = Run { op: "add", inputs: &[x, x], outputs: &[x], flops: 100.0, seconds: None };
-    /// assert_eq!(add.bytes(), 1200);
-    /// ```
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        let of =
-            |layouts: &[Layout]| layouts.iter().map(Layout::bytes).fold(0, u64::saturating_add);
-        of(self.inputs).saturating_add(of(self.outputs))
     }
 }
 
@@ -176,7 +170,8 @@ impl CostModelKind {
     /// use remat::{CostModelKind, DType, Layout, Run};
     ///
     /// let x = Layout::contiguous(DType::F32, [25]);
-    /// let run = Run { op: "exp", inputs: &[x], outputs: &[x], flops: 0.0, seconds: None };
+    /// let (inputs, outputs) = (&[x], &[x]);
+    /// let run = Run { op: "exp", inputs, outputs, flops: 0.0, bytes: 200, seconds: None };
     /// assert_eq!(CostModelKind::Bytes.build().cost(run), 200.0 / 1e8);
     /// ```
     #[must_use]
@@ -221,7 +216,7 @@ impl CostModel for Bytes {
     }
 
     fn cost(&mut self, run: Run<'_>) -> f64 {
-        run.bytes() as f64 / 1e8
+        run.bytes as f64 / 1e8
     }
 }
 
@@ -234,7 +229,7 @@ impl CostModel for Flops {
     }
 
     fn cost(&mut self, run: Run<'_>) -> f64 {
-        (run.flops + 10.0 * run.bytes() as f64) / 1e9
+        (run.flops + 10.0 * run.bytes as f64) / 1e9
     }
 }
 
@@ -301,7 +296,7 @@ impl CostModel for Measured {
     }
 
     fn cost(&mut self, run: Run<'_>) -> f64 {
-        let (key, bytes) = (run.key(), run.bytes() as f64);
+        let (key, bytes) = (run.key(), run.bytes as f64);
         let smoothed = self.seen.entry(key).or_default();
         smoothed.bytes = bytes;
         if let Some(seconds) = run.seconds {
@@ -331,7 +326,7 @@ mod tests {
 
     fn run(layout: &Layout, seconds: Option<f64>) -> Run<'_> {
         let inputs = std::slice::from_ref(layout);
-        Run { op: "op", inputs, outputs: &[], flops: 0.0, seconds }
+        Run { op: "op", inputs, outputs: &[], flops: 0.0, bytes: layout.bytes(), seconds }
     }
 
     #[test]

@@ -179,6 +179,12 @@ pub trait Operation: fmt::Debug + Send + 'static {
         outputs.iter().map(|o| o.elements() as f64).sum()
     }
 
+    /// Bytes that one run reads and writes, for all cost models. The default is all bytes of all
+    /// inputs and outputs. An op that reads a part of a large input returns fewer bytes.
+    fn moved(&self, inputs: &[Layout], outputs: &[Layout]) -> u64 {
+        inputs.iter().chain(outputs).map(Layout::bytes).fold(0, u64::saturating_add)
+    }
+
     /// Whether the op may run again, and then gives the bits of the first run. Return false for an
     /// op that depends on or changes state outside the device, such as a file or another process.
     /// The outputs of an op that returns false become leaves.

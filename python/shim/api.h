@@ -42,7 +42,10 @@ struct RmApply {
   uint64_t over;
   // Whether the op may run again.
   bool again;
+  // Floating-point operations; 0 if not known.
   double work;
+  // Bytes read and written; 0 for all bytes of inputs and outputs.
+  uint64_t moved;
   // Set by Rust: number of the first output.
   uint64_t made;
   // Set by Rust if the call fails: a text that `remat_free_text` frees.

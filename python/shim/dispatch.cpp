@@ -282,6 +282,7 @@ void run(const Form& form, torch::jit::Stack* stack) {
   call.inputs_len = inputs.size();
   call.targets = operands.targets;
   call.work = sizes->work;
+  call.moved = sizes->moved;
   call.again = !tainted && !is_unknown;
   std::vector<uint64_t> bytes = sizes->bytes;
   bool is_blank = operands.targets == 1 && held[0]->blank;
@@ -302,6 +303,8 @@ void run(const Form& form, torch::jit::Stack* stack) {
   } else if (is_over) {
     call.kind = RM_OVER;
     bytes.push_back(operands.storages[0]->nbytes());
+    // A later run begins with a copy of the whole old value.
+    call.moved += 2 * bytes.back();
   } else {
     call.kind = RM_UPDATE;
   }

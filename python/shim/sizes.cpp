@@ -63,10 +63,12 @@ std::shared_ptr<const Sizes> infer(const Form& form, const torch::jit::Stack& st
   auto sizes = std::make_shared<Sizes>();
   try {
     auto without = without_data(form, torch::jit::last(stack, form.arguments));
-    double moved = 0;
     for (const auto& value : without.arguments)
       each_tensor(value, [&](const at::Tensor& tensor, int32_t) {
-        if (tensor.defined()) moved += numel(tensor) * static_cast<double>(tensor.element_size());
+        if (!tensor.defined()) return;
+        // A view that is expanded has fewer bytes than its elements would take.
+        auto most = tensor.has_storage() ? tensor.storage().nbytes() : SIZE_MAX;
+        sizes->moved += std::min(static_cast<size_t>(tensor.numel()) * tensor.element_size(), most);
       });
     c10::SmallVector<c10::StorageImpl*, 8> given;
     for (const auto& [tensor, _] : without.operands) given.push_back(tensor.storage().unsafeGetStorageImpl());
@@ -74,10 +76,11 @@ std::shared_ptr<const Sizes> infer(const Form& form, const torch::jit::Stack& st
     each_new_storage(without.results, given, [&](const at::Tensor& tensor, c10::StorageImpl* storage) {
       strided &= tensor.layout() == c10::kStrided && tensor.is_meta();
       sizes->bytes.push_back(storage->nbytes());
-      moved += static_cast<double>(storage->nbytes());
+      sizes->moved += storage->nbytes();
     });
     if (!strided) return nullptr;
-    sizes->work = std::max(products(form, without.arguments, without.results), moved * WORK_PER_BYTE);
+    auto moving = static_cast<double>(sizes->moved) * WORK_PER_BYTE;
+    sizes->work = std::max(products(form, without.arguments, without.results), moving);
   } catch (const std::exception&) {
     // No kernel for tensors without data, or the arguments are wrong: then the op says so when it runs.
     return nullptr;
@@ -170,7 +173,7 @@ std::shared_ptr<const Sizes> sizes_of(const Form& form, const Operands& operands
 
 void correct(uint64_t key, std::vector<uint64_t> bytes) {
   auto sizes = std::make_shared<Sizes>();
-  if (auto at = known.find(key); at != known.end() && at->second) sizes->work = at->second->work;
+  if (auto at = known.find(key); at != known.end() && at->second) *sizes = *at->second;
   sizes->bytes = std::move(bytes);
   known[key] = sizes;
 }

@@ -13,6 +13,8 @@ struct Sizes {
   std::vector<uint64_t> bytes;
   // Floating-point operations, or an equivalent of the bytes moved.
   double work = 0;
+  // Bytes that the op reads and writes: of a view, those of its elements. 0 if not known.
+  uint64_t moved = 0;
 };
 
 // A call on tensors without data in place of its operands.

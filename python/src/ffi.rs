@@ -30,6 +30,7 @@ pub(crate) struct Apply {
     pub over: u64,
     pub again: bool,
     pub work: f64,
+    pub moved: u64,
     pub made: u64,
     pub error: *mut c_char,
 }

@@ -1,6 +1,7 @@
 //! Operators of PyTorch as ops of remat.
 
 use crate::ffi::{Kind, rm_forget_record};
+use crate::session::Call;
 use remat::Layout;
 use remat::op::{OpError, Operation, Outputs};
 use std::ffi::c_void;
@@ -17,7 +18,10 @@ pub(crate) struct Body {
     name: Arc<str>,
     pub kind: Kind,
     outputs: Outputs,
+    /// Floating-point operations; 0 if not known.
     work: f64,
+    /// Bytes read and written; 0 for all bytes of inputs and outputs.
+    moved: u64,
     again: bool,
     /// Whether a run has succeeded.
     done: AtomicBool,
@@ -40,16 +44,10 @@ impl Drop for Record {
 }
 
 impl TorchOp {
-    pub fn new(
-        record: Record,
-        name: Arc<str>,
-        kind: Kind,
-        outputs: Outputs,
-        work: f64,
-        again: bool,
-    ) -> Self {
+    pub fn new(record: Record, name: Arc<str>, outputs: Outputs, call: &Call<'_>) -> Self {
+        let &Call { kind, work, moved, again, .. } = call;
         let done = AtomicBool::new(false);
-        Self(Arc::new(Body { record, name, kind, outputs, work, again, done }))
+        Self(Arc::new(Body { record, name, kind, outputs, work, moved, again, done }))
     }
 }
 
@@ -91,6 +89,14 @@ impl Operation for TorchOp {
                 inputs.iter().map(|input| input.bytes() as f64 / 4.0).sum::<f64>()
             }
             _ => self.work,
+        }
+    }
+
+    fn moved(&self, inputs: &[Layout], outputs: &[Layout]) -> u64 {
+        match (self.kind, self.moved) {
+            (Kind::Notice | Kind::Reserve, _) => 0,
+            (_, 0) => inputs.iter().chain(outputs).map(Layout::bytes).sum(),
+            (_, moved) => moved,
         }
     }
 

@@ -158,6 +158,7 @@ impl Session {
             bytes: &[],
             over: 0,
             work: 0.0,
+            moved: 0,
             again: false,
         };
         self.apply(record, name, &call).map(drop)
@@ -193,7 +194,7 @@ impl Session {
             // The op does not read the old value, whose bytes are free for the new one.
             self.driver.del(TensorId(call.over));
         }
-        let op = TorchOp::new(record, name, kind, outputs.clone(), call.work, call.again);
+        let op = TorchOp::new(record, name, outputs.clone(), call);
         let first = op.clone();
         let ids: Ids = inputs.iter().copied().map(TensorId).collect();
         let mut apply = remat::unstable::program::Apply::new(op, ids, outputs, made);
@@ -274,14 +275,15 @@ impl Session {
 }
 
 /// An op of the shim: see [`Apply`].
-struct Call<'a> {
-    kind: Kind,
-    inputs: &'a [u64],
-    targets: usize,
-    bytes: &'a [u64],
-    over: u64,
-    work: f64,
-    again: bool,
+pub(crate) struct Call<'a> {
+    pub kind: Kind,
+    pub inputs: &'a [u64],
+    pub targets: usize,
+    pub bytes: &'a [u64],
+    pub over: u64,
+    pub work: f64,
+    pub moved: u64,
+    pub again: bool,
 }
 
 /// Values that storages hold: all, or those that can be evicted.
@@ -365,8 +367,8 @@ extern "C" fn remat_apply(session: *mut c_void, call: *mut Apply) -> i32 {
     let (inputs, bytes) =
         unsafe { (list(call.inputs, call.inputs_len), list(call.outputs, call.outputs_len)) };
     let record = Record(call.record);
-    let Apply { kind, targets, over, work, again, .. } = *call;
-    let asked = Call { kind, inputs, targets, bytes, over, work, again };
+    let Apply { kind, targets, over, work, moved, again, .. } = *call;
+    let asked = Call { kind, inputs, targets, bytes, over, work, moved, again };
     match session.apply(record, name, &asked) {
         Ok(made) => {
             call.made = made;

@@ -309,9 +309,9 @@ impl Builder<'_> {
     /// first runs to `work`.
     fn costs_of(&mut self, command: &RecordedCommand) -> SmallVec<[f64; 1]> {
         if let Command::Put { host, .. } = command {
-            let outputs = [host.layout];
-            let run =
-                Run { op: "put", inputs: &[], outputs: &outputs, flops: 0.0, seconds: host.cost };
+            let (outputs, bytes) = ([host.layout], host.layout.bytes());
+            let (op, seconds) = ("put", host.cost);
+            let run = Run { op, inputs: &[], outputs: &outputs, flops: 0.0, bytes, seconds };
             return host.cost.iter().map(|_| self.cost(run, host.reruns.as_deref())).collect();
         }
         let cost = |call: &Apply<RecordedOp>| {
@@ -324,9 +324,10 @@ impl Builder<'_> {
             let outputs: SmallVec<[Layout; 2]> = (0..call.outputs.len())
                 .map(|output| call.outputs.layout(output, |input| inputs[input]))
                 .collect();
-            let flops = call.op.flops(&inputs, &outputs);
             let (op, seconds) = (call.op.name(), Some(call.op.cost));
-            let run = Run { op, inputs: &inputs, outputs: &outputs, flops, seconds };
+            let flops = call.op.flops(&inputs, &outputs);
+            let bytes = call.op.moved(&inputs, &outputs);
+            let run = Run { op, inputs: &inputs, outputs: &outputs, flops, bytes, seconds };
             self.cost(run, call.op.reruns.as_deref())
         };
         command.calls().iter().map(cost).collect()

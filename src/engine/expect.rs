@@ -1,5 +1,6 @@
 //! Predictions of the cost, flops and workspace of a run, before the run.
 
+use super::run::bytes_of;
 use super::{Engine, LastRun};
 use crate::cost::Run;
 use crate::device::Device;
@@ -18,11 +19,11 @@ impl<D: Device> Engine<D> {
         inputs: &[Layout],
         outputs: &[Layout],
     ) -> LastRun {
-        let flops = Self::flops_of_op(op, inputs, outputs).unwrap_or(0.0);
+        let (flops, bytes) = Self::effort_of_op(op, inputs, outputs).unwrap_or_default();
         let workspace = self.scratch_of(op, inputs, outputs).unwrap_or(0);
         let device = &mut self.store.device;
         let seconds = guarded(op.name(), || Ok(device.foretell(op))).ok().flatten();
-        let cost = self.cost_of(Run { op: op.name(), inputs, outputs, flops, seconds });
+        let cost = self.cost_of(Run { op: op.name(), inputs, outputs, flops, bytes, seconds });
         let rematerializable = op.rematerializable();
         LastRun { cost: cost.unwrap_or(0.0), flops, workspace, rematerializable }
     }
@@ -36,7 +37,8 @@ impl<D: Device> Engine<D> {
         let (op, outputs) = (body.work.name(), body.outputs());
         let device = &mut self.store.device;
         let seconds = guarded(op, || Ok(device.foretell_write(host))).ok().flatten();
-        let cost = self.cost_of(Run { op, inputs: &[], outputs, flops: 0.0, seconds });
+        let bytes = bytes_of(outputs);
+        let cost = self.cost_of(Run { op, inputs: &[], outputs, flops: 0.0, bytes, seconds });
         LastRun { cost: cost.unwrap_or(0.0), ..LastRun::default() }
     }
 
@@ -47,7 +49,7 @@ impl<D: Device> Engine<D> {
         let (inputs, outputs) = (body.inputs(), body.outputs());
         let run = LastRun {
             cost: self.store.graph.path(path).cost,
-            flops: self.flops_of(&body.work, inputs, outputs).unwrap_or(0.0),
+            flops: self.effort_of(&body.work, inputs, outputs).unwrap_or_default().0,
             workspace: self.scratch_bytes(&body.work, inputs, outputs).unwrap_or(0),
             rematerializable: body.work.rematerializable(),
         };

@@ -252,8 +252,7 @@ impl<D: Device> Engine<D> {
         let workspace = workspace.clone();
         let call = Call { op, inputs, outputs, flops, workspace, timed: false };
         if guarded(op.name(), || device.execute(call))? == Took::Later {
-            let run = Run { op: op.name(), inputs: read, outputs: made, flops, seconds: None };
-            self.await_time(run.key(), None);
+            self.await_time(Run::key_of(op.name(), read, made), None);
         }
         Ok(())
     }

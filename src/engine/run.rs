@@ -215,8 +215,8 @@ impl<D: Device> Engine<D> {
         let &Order { work, inputs, outputs, .. } = order;
         // First do all work that may fail and needs no block, so that nothing has to be freed on
         // failure.
-        let flops = self.flops_of(work, inputs, outputs).map_err(cold)?;
-        let run = Run { op: work.name(), inputs, outputs, flops, seconds: None };
+        let (flops, bytes) = self.effort_of(work, inputs, outputs).map_err(cold)?;
+        let run = Run { op: work.name(), inputs, outputs, flops, bytes, seconds: None };
         let wants_time = caught(COST_MODEL, || self.costs.wants_time(run)).map_err(cold)?;
         let timed = wants_time || (order.again && self.is_sample());
         if self.store.tape.is_some() || self.store.script.is_some() {
@@ -522,27 +522,27 @@ impl<D: Device> Engine<D> {
         Ok(cost)
     }
 
-    /// Estimated floating-point operations of a run.
-    pub(super) fn flops_of(
+    /// Estimated floating-point operations of a run, and the bytes that the run moves.
+    pub(super) fn effort_of(
         &self,
         work: &Work<D>,
         inputs: &[Layout],
         outputs: &[Layout],
-    ) -> Result<f64, Error> {
+    ) -> Result<(f64, u64), Error> {
         match work {
-            Work::Op(op) => Self::flops_of_op(op, inputs, outputs),
-            Work::Upload(_) => Ok(0.0),
+            Work::Op(op) => Self::effort_of_op(op, inputs, outputs),
+            Work::Upload(_) => Ok((0.0, bytes_of(outputs))),
         }
     }
 
     #[inline]
-    pub(super) fn flops_of_op(
+    pub(super) fn effort_of_op(
         op: &D::Op,
         inputs: &[Layout],
         outputs: &[Layout],
-    ) -> Result<f64, Error> {
+    ) -> Result<(f64, u64), Error> {
         let what = || format!("{}: its flops", op.name());
-        caught(what, || op.flops(inputs, outputs))
+        caught(what, || (op.flops(inputs, outputs), op.moved(inputs, outputs)))
     }
 
     /// Cost of a run by the cost model. Fails if the cost is negative or not finite.
@@ -555,6 +555,11 @@ impl<D: Device> Engine<D> {
         let (model, op) = (self.costs.name().to_owned(), run.op.to_owned());
         Err(CallbackError::Cost { model, op, cost }.into())
     }
+}
+
+/// Bytes of all elements.
+pub(super) fn bytes_of(layouts: &[Layout]) -> u64 {
+    layouts.iter().map(Layout::bytes).fold(0, u64::saturating_add)
 }
 
 /// Message of a device that itself ran out of memory; `None` for other errors.
