@@ -1,5 +1,6 @@
 //! Budgets that `remat train` checks, and names, before the first step.
 
+use crate::common::cells;
 use crate::common::command::{folder, mnist, names, run, stderr, train};
 
 /// Budget `N%` of the text `--budget N% (B MiB) passes`.
@@ -12,7 +13,7 @@ fn passing(said: &str) -> String {
 
 #[test]
 fn too_small_a_budget_is_refused_before_training_with_one_that_passes() {
-    for (model, batch, budget) in [
+    let cases = [
         ("resnet20", "32", "10%"),
         ("resnet20", "32", "40B"),
         ("resnet20", "7", "1KiB"),
@@ -20,7 +21,8 @@ fn too_small_a_budget_is_refused_before_training_with_one_that_passes() {
         ("resnet18", "4", "84%"),
         ("resnet20", "32", "41%"),
         ("mlp", "100", "50%"),
-    ] {
+    ];
+    for (model, batch, budget) in cells(cases, 2) {
         let folder = folder(&format!("small-{model}-{batch}-{budget}"));
         let trace = folder.join("trace.jsonl");
         let args = ["train", model, "--batch", batch, "--steps", "2", "--json", "-", "--budget"];
@@ -55,7 +57,7 @@ fn without_a_budget_every_run_passes() {
         ("resnet20", &mnist, &["1", "16"]),
         ("resnet20", "synthetic:3x32x32", &["2"]),
     ] {
-        for batch in batches {
+        for batch in cells(batches.iter().rev(), 3) {
             let args = [model, "--data", data, "--batch", batch, "--steps", "2"];
             let test = if data == mnist { &[][..] } else { &["--no-test"] };
             let report = train(&[&args[..], test].concat());
@@ -81,7 +83,7 @@ fn all_of_the_budget_it_takes_means_no_eviction() {
         ("mlp", &mnist, &["1", "8", "128"]),
         ("resnet20", "synthetic:3x32x32", &["3"]),
     ] {
-        for batch in batches {
+        for batch in cells(batches, 3) {
             for steps in ["1", "6"] {
                 let options = ["--min-evict-bytes", "0", "--policy", "lru", "--no-test"];
                 let args = [model, "--data", data, "--batch", batch, "--steps", steps];
@@ -96,7 +98,7 @@ fn all_of_the_budget_it_takes_means_no_eviction() {
 #[test]
 fn a_threshold_is_taken_into_account_before_training() {
     let said = |args: &[&str]| {
-        let base = ["train", "--batch", "32", "--steps", "2", "--no-test"];
+        let base = ["train", "--batch", "32", "--steps", "2", "--no-test", "--learn", "ahead"];
         let output = run(&[&base[..], args].concat());
         assert!(output.status.success(), "{args:?}: {}", stderr(&output));
         stderr(&output)

@@ -1,6 +1,7 @@
 //! Reports of `remat train` about the course of a run: tests on the way, a log, a plot. Also images
 //! from a folder, changed at random.
 
+use crate::common::cells;
 use crate::common::command::{folder, run, stderr, train};
 use serde_json::Value;
 use std::fs;
@@ -55,18 +56,15 @@ fn the_log_has_a_line_a_step_and_tests_where_they_were() {
 #[test]
 fn tests_on_the_way_are_within_the_budget_and_change_no_bit() {
     let mut expected = None;
-    for budget in ["100%", "60%", "40%"] {
-        for every in [&[][..], &["--eval-every", "1"], &["--eval-every", "2", "--no-test"]] {
-            let base = ["resnet20", "--steps", "3", "--batch", "96", "--budget", budget];
-            let report = train(&[&base[..], every].concat());
-            assert!(report["peak_bytes"].as_u64() <= report["budget_bytes"].as_u64());
-            let digest = report["params_sha256"].clone();
-            assert_eq!(
-                *expected.get_or_insert_with(|| digest.clone()),
-                digest,
-                "{budget} {every:?}"
-            );
-        }
+    let tests = [&[][..], &["--eval-every", "1"], &["--eval-every", "2", "--no-test"]];
+    let all =
+        ["100%", "60%", "40%"].into_iter().flat_map(|budget| tests.map(|test| (budget, test)));
+    for (budget, every) in cells(all, 2) {
+        let base = ["resnet20", "--steps", "3", "--batch", "96", "--budget", budget];
+        let report = train(&[&base[..], every].concat());
+        assert!(report["peak_bytes"].as_u64() <= report["budget_bytes"].as_u64());
+        let digest = report["params_sha256"].clone();
+        assert_eq!(*expected.get_or_insert_with(|| digest.clone()), digest, "{budget} {every:?}");
     }
 }
 

@@ -1,5 +1,6 @@
 //! Parameters of policies, growth and the split rule, as a user gives them.
 
+use crate::common::cells;
 use crate::common::command::{folder, run, same_bits, stderr, train};
 use serde_json::Value;
 use std::fs;
@@ -130,24 +131,14 @@ fn nothing_is_evicted_in_the_whole_budget_by_any_split_rule() {
         ["lstm", "--batch", "4", "--optimizer", "adamw"],
         ["unet", "--batch", "2", "--optimizer", "sgd"],
     ];
-    for model in models {
-        for rule in ["exact", "tensorflow", "tensorflow:64KiB"] {
-            for growth in [&[][..], &["--allow-growth"]] {
-                let options = [
-                    "--steps",
-                    "2",
-                    "--no-test",
-                    "--plan",
-                    "off",
-                    "--policy",
-                    "lru",
-                    "--cost",
-                    "flops",
-                ];
-                let whole = ["--budget", "100%", "--split-rule", rule];
-                let told = train(&[&model[..], &options, &whole, growth].concat());
-                assert_eq!(told["evictions"], 0, "{model:?}, {rule}, {growth:?}");
-            }
-        }
+    let rules = ["exact", "tensorflow", "tensorflow:64KiB"];
+    let ways = rules.map(|rule| [&[][..], &["--allow-growth"]].map(|growth| (rule, growth)));
+    let ways = ways.as_flattened();
+    let all = models.iter().flat_map(|model| ways.iter().map(move |way| (model, *way)));
+    for (model, (rule, growth)) in cells(all, 5) {
+        let options = "--steps 2 --no-test --plan off --policy lru --cost flops --budget 100%";
+        let options: Vec<&str> = options.split(' ').collect();
+        let told = train(&[&model[..], &options, &["--split-rule", rule], growth].concat());
+        assert_eq!(told["evictions"], 0, "{model:?}, {rule}, {growth:?}");
     }
 }

@@ -228,7 +228,8 @@ fn killed_at_each_of_ten_steps_and_resumed_it_ends_with_the_same_bits() {
     let file = folder.join("net.safetensors");
     let name = file.to_str().unwrap();
     // The learning rate falls along a cosine over all ten steps.
-    let base = [&POSITIONS[..], &["--steps", "10", "--optimizer", "adamw", "--clip", "1"]].concat();
+    let training = ["--steps", "10", "--optimizer", "adamw", "--clip", "1", "--learn", "ahead"];
+    let base = [&POSITIONS[..], &training].concat();
     let whole = digest(&base);
     let save = ["--save", name, "--save-every", "1"];
     for steps in cells(1..10, 5) {

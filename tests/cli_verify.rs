@@ -1,31 +1,32 @@
 //! `remat train --verify`, as a user runs it.
 
+use crate::common::cells;
 use crate::common::command::{folder, run, stderr, train};
 
 #[test]
 fn recomputed_values_are_verified_and_the_summary_counts_them() {
     let base = ["resnet20", "--batch", "16", "--steps", "8", "--budget", "85%", "--no-test"];
-    for precision in ["f32", "bf16"] {
-        for plan in ["off", "auto"] {
-            let args = |more: &[&'static str]| {
-                [&base[..], &["--precision", precision, "--plan", plan], more].concat()
-            };
-            let plain = train(&args(&[]));
-            assert!(plain["verified_values"].is_null(), "{plain}");
-            let [all, part] = ["--verify", "--verify=0.1"].map(|verify| train(&args(&[verify])));
-            for report in [&all, &part] {
-                for same in ["params_sha256", "final_loss", "evictions", "recomputed_ops"] {
-                    assert_eq!(report[same], plain[same], "{same} {precision} {plan}");
-                }
-                assert!(report["hashed_bytes"].as_u64() > Some(0), "{report}");
+    let base = [&base[..], &["--learn", "ahead"]].concat();
+    let cases = [("f32", "off"), ("f32", "auto"), ("bf16", "auto"), ("bf16", "off")];
+    for (precision, plan) in cells(cases, 2) {
+        let args = |more: &[&'static str]| {
+            [&base[..], &["--precision", precision, "--plan", plan], more].concat()
+        };
+        let plain = train(&args(&[]));
+        assert!(plain["verified_values"].is_null(), "{plain}");
+        let [all, part] = ["--verify", "--verify=0.1"].map(|verify| train(&args(&[verify])));
+        for report in [&all, &part] {
+            for same in ["params_sha256", "final_loss", "evictions", "recomputed_ops"] {
+                assert_eq!(report[same], plain[same], "{same} {precision} {plan}");
             }
-            let of = |report: &serde_json::Value| {
-                ["verified_values", "unverified_values"].map(|key| report[key].as_u64().unwrap())
-            };
-            let ([verified, others], [some, rest]) = (of(&all), of(&part));
-            assert!(verified > 0 && others == 0, "{all}");
-            assert!(some < verified && some + rest == verified, "{all} {part}");
+            assert!(report["hashed_bytes"].as_u64() > Some(0), "{report}");
         }
+        let of = |report: &serde_json::Value| {
+            ["verified_values", "unverified_values"].map(|key| report[key].as_u64().unwrap())
+        };
+        let ([verified, others], [some, rest]) = (of(&all), of(&part));
+        assert!(verified > 0 && others == 0, "{all}");
+        assert!(some < verified && some + rest == verified, "{all} {part}");
     }
     let output = run(&[&["train"], &base[..], &["--verify"]].concat());
     let said = String::from_utf8(output.stdout).unwrap();

@@ -172,7 +172,11 @@ fn a_run_of_ours_learns_tokens_too() {
     let folder = folder("own-tokens");
     let saved = folder.join("mine.safetensors");
     let saved = saved.to_str().unwrap();
-    let tokens = ["--tokenizer", TOKENIZER, "--batch", "4", "--steps", "2", "--save", saved];
+    let text = folder.join("a.txt");
+    std::fs::write(&text, "she sells sea shells by the sea shore. ".repeat(60)).unwrap();
+    let data = format!("text:{}", text.display());
+    let tokens = ["--data", &data, "--tokenizer", TOKENIZER, "--batch", "4", "--save", saved];
+    let tokens = [&tokens[..], &["--steps", "2"]].concat();
     let sizes = ["--layers", "1", "--width", "16", "--context", "16"];
     for (model, vocabulary) in [("gpt", None), ("gpt", Some("512")), ("lstm", None)] {
         let vocabulary: Vec<&str> =
