@@ -180,7 +180,7 @@ fn loan(
     exclusive: bool,
 ) -> Result<Option<Loan>, DeviceError> {
     let Range { start, end } = bounded(reserved, range)?;
-    if range.start % WORD != 0 || range.end % WORD != 0 {
+    if !range.start.is_multiple_of(WORD) || !range.end.is_multiple_of(WORD) {
         return Err(DeviceError::new(format!(
             "range {range:?} is not of whole elements of {WORD} bytes"
         )));
