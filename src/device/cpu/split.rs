@@ -73,7 +73,7 @@ impl<'a, T: Send> Cut for Chunks<'a, T> {
     }
 }
 
-/// As many parts as the output with the fewest.
+/// Outputs of one type. The output with the fewest parts gives their number.
 impl<C: Cut, const N: usize> Cut for [C; N] {
     type Part = [C::Part; N];
 
@@ -87,7 +87,7 @@ impl<C: Cut, const N: usize> Cut for [C; N] {
     }
 }
 
-/// As many parts as the output with the fewest.
+/// Two outputs. The output with fewer parts gives their number.
 impl<A: Cut, B: Cut> Cut for (A, B) {
     type Part = (A::Part, B::Part);
 
