@@ -50,6 +50,7 @@
 
 mod cache;
 mod chosen;
+mod default_budget;
 mod error;
 mod forecasts;
 mod rehearsal;
@@ -58,9 +59,10 @@ mod trainable;
 mod tuned;
 
 // The tuner of remat-burn chooses by the same limits.
+pub use chosen::{ChosenBudget, Warning};
+pub use default_budget::USUAL;
 #[doc(hidden)]
-pub use chosen::{CHOSEN_RATIO, NAMED_RATIO};
-pub use chosen::{ChosenBudget, USUAL, Warning};
+pub use default_budget::{CHOSEN_RATIO, NAMED_RATIO};
 pub use error::{Refusal, TuneError};
 pub use forecasts::Forecasts;
 pub use rehearsal::{Rehearsal, Rehearsed, is_rehearsing};

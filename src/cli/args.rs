@@ -108,7 +108,7 @@ pub struct DeviceArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Memory")]
 pub struct MemoryArgs {
-    // The default is `tune::USUAL`; `tune/chosen.rs` chooses.
+    // The default is `tune::USUAL`; `tune/default_budget.rs` chooses.
     /// Memory limit: 40%, 64MiB, auto, ... [default: 40%, or the smallest that passes]
     ///
     /// A hard limit on parameters, activations, gradients and workspaces together, in training and

@@ -1,6 +1,4 @@
 use super::*;
-use crate::runtime::Runtime;
-use crate::tune::Tuner;
 
 /// Flags of a program, as messages name them.
 const FLAGS: OptionNames = OptionNames {
@@ -105,17 +103,4 @@ fn a_default_budget_above_what_is_free_is_refused_and_no_other() {
     ] {
         assert!(free(reason, bytes).is_none(), "{reason:?} {bytes:?}");
     }
-}
-
-#[test]
-fn less_than_the_state_is_never_rehearsed() {
-    let start = |runtime: &Runtime| -> Result<_, Error> {
-        let runtime = runtime.clone();
-        Ok(move || runtime.step())
-    };
-    let tuner = Tuner::new(Runtime::builder);
-    let rehearsal = Rehearsal::new(&tuner, &start).unwrap();
-    let needs = Needs { state: u64::MAX, ..PLAN.needs };
-    let chooser = Chooser { rehearsal: &rehearsal, needs };
-    assert!(chooser.passes(100, CHOSEN_RATIO).unwrap().is_none());
 }
