@@ -157,3 +157,56 @@ pub fn pieces_of<const N: usize>(
     let len = if work < WORTH_SHARING { usize::MAX } else { len.max(1) };
     each(out.map(|out| chunks(out, len)), 1, |i, parts| body(i * len, parts));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn each_element_is_in_one_part_and_each_part_is_given_once() {
+        for len in [0, 1, 2, 7, 64, 1000] {
+            for chunk in [1, 3, 64, 1000, usize::MAX] {
+                for least in [0, 1, 5, usize::MAX] {
+                    let (mut a, mut b) = (vec![0; len], vec![[0_u8; 3]; 2 * len]);
+                    let given = AtomicUsize::new(0);
+                    let parts = (chunks(&mut a, chunk), chunks(&mut b, chunk.saturating_mul(2)));
+                    each(parts, least, |i, (a, b)| {
+                        given.fetch_add(1, Ordering::Relaxed);
+                        assert_eq!(2 * a.len(), b.len());
+                        a.iter_mut().for_each(|a| *a += i + 1);
+                        b.iter_mut().for_each(|b| b[2] += 1);
+                    });
+                    assert_eq!(given.into_inner(), len.div_ceil(chunk));
+                    let expected: Vec<usize> = (0..len).map(|at| at / chunk + 1).collect();
+                    assert_eq!(a, expected, "{len} {chunk} {least}");
+                    assert!(b.iter().all(|b| *b == [0, 0, 1]));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_output_with_the_fewest_parts_says_how_many() {
+        let (mut a, mut b) = ([0; 10], [0; 10]);
+        each([chunks(&mut a, 2), chunks(&mut b, 5)], 1, |i, [a, b]| {
+            a.fill(i + 1);
+            b.fill(i + 1);
+        });
+        assert_eq!((a, b), ([1, 1, 2, 2, 0, 0, 0, 0, 0, 0], [1, 1, 1, 1, 1, 2, 2, 2, 2, 2]));
+    }
+
+    #[test]
+    fn pieces_begin_at_multiples_of_their_length_whatever_the_work() {
+        for work in [0, WORTH_SHARING] {
+            let (mut a, mut b) = (vec![0.0; 1000], vec![0.0; 1000]);
+            pieces_of([&mut a, &mut b], 48, work, |first, [a, b]| {
+                assert!(first % 48 == 0 && a.len() == b.len());
+                for (i, (a, b)) in a.iter_mut().zip(b).enumerate() {
+                    [*a, *b] = [(first + i) as f32, 1.0];
+                }
+            });
+            assert!(a.iter().enumerate().all(|(i, &a)| a == i as f32) && b == [1.0; 1000]);
+        }
+    }
+}
