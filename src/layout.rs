@@ -320,6 +320,11 @@ pub fn broadcast_shapes(a: &Dims, b: &Dims) -> Option<Dims> {
     }))
 }
 
+/// Bytes of all elements of all layouts.
+pub(crate) fn bytes_of<'a>(layouts: impl IntoIterator<Item = &'a Layout>) -> u64 {
+    layouts.into_iter().map(Layout::bytes).fold(0, u64::saturating_add)
+}
+
 /// Whether a packed tensor has at most `isize::MAX` bytes. Dimensions of size 0 count as size 1:
 /// the strides along the dimensions must not overflow even if the tensor is empty.
 pub(crate) fn countable(dtype: DType, shape: &Dims) -> bool {

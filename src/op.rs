@@ -5,7 +5,7 @@
 //! run again.
 
 use crate::hint::cold;
-use crate::layout::Layout;
+use crate::layout::{Layout, bytes_of};
 use std::fmt;
 
 /// List type of the layouts and views in [`Outputs`].
@@ -182,7 +182,7 @@ pub trait Operation: fmt::Debug + Send + 'static {
     /// Bytes that one run reads and writes, for all cost models. The default is all bytes of all
     /// inputs and outputs. An op that reads a part of a large input returns fewer bytes.
     fn moved(&self, inputs: &[Layout], outputs: &[Layout]) -> u64 {
-        inputs.iter().chain(outputs).map(Layout::bytes).fold(0, u64::saturating_add)
+        bytes_of(inputs.iter().chain(outputs))
     }
 
     /// Whether the op may run again, and then gives the bits of the first run. Return false for an

@@ -22,7 +22,7 @@ use crate::engine::{Engine, LastRun, Settings};
 use crate::error::{Error, FailureKey, OutOfMemory, PassingBudget};
 use crate::evict::PolicyKind;
 use crate::graph::{PathKey, Residence, StorageKey};
-use crate::layout::Layout;
+use crate::layout::{Layout, bytes_of};
 use crate::op::{Operation, Outputs};
 use crate::store::Work;
 use rustc_hash::FxHashMap;
@@ -228,7 +228,7 @@ impl Written {
                     _ => None,
                 });
                 let (_, fresh) = call.outputs.written().unwrap_or_default();
-                let made = fresh.iter().map(Layout::bytes).fold(0, u64::saturating_add);
+                let made = bytes_of(fresh);
                 let scratch = wanted.map_or(0, |wanted| wanted.saturating_sub(made));
                 call.op.workspace = call.op.workspace.max(scratch);
             }

@@ -1,12 +1,11 @@
 //! Predictions of the cost, flops and workspace of a run, before the run.
 
-use super::run::bytes_of;
 use super::{Engine, LastRun};
 use crate::cost::Run;
 use crate::device::Device;
 use crate::graph::PathKey;
 use crate::guard::guarded;
-use crate::layout::Layout;
+use crate::layout::{Layout, bytes_of};
 use crate::op::Operation as _;
 use crate::store::{Body, Work};
 

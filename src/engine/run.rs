@@ -12,7 +12,7 @@ use crate::evict::{Need, Want};
 use crate::graph::Owner;
 use crate::guard::caught;
 use crate::hint::cold;
-use crate::layout::Layout;
+use crate::layout::{Layout, bytes_of};
 use crate::op::Operation as _;
 use crate::store::{Body, Launch, Work};
 use remat_memory::Held;
@@ -555,11 +555,6 @@ impl<D: Device> Engine<D> {
         let (model, op) = (self.costs.name().to_owned(), run.op.to_owned());
         Err(CallbackError::Cost { model, op, cost }.into())
     }
-}
-
-/// Bytes of all elements.
-pub(super) fn bytes_of(layouts: &[Layout]) -> u64 {
-    layouts.iter().map(Layout::bytes).fold(0, u64::saturating_add)
 }
 
 /// Message of a device that itself ran out of memory; `None` for other errors.

@@ -162,7 +162,7 @@ fn in_every(nth: usize, batches: usize) {
 /// training ran out of memory.
 #[test]
 fn a_running_sum_needs_no_marks() {
-    in_every(13, BATCHES);
+    in_every(7, BATCHES);
 }
 
 /// Runs all settings, with as many batches as in the bug report. Takes minutes.

@@ -2,11 +2,8 @@
 
 use super::{AdamW, Lion, SgdMomentum, adamw, lion};
 use crate::device::cpu::Operands;
-use crate::device::cpu::split::{PIECE, chunks, each, pieces_of};
+use crate::device::cpu::split::{PIECE, pieces, pieces_of};
 use crate::device::cpu::wide::widest;
-
-/// Number of elements below which the calling thread updates all tensors, without other threads.
-const WORTH_SHARING: usize = 32 * 1024;
 
 /// Work on one parameter: the slices to write (the parameter and its states), and the gradient of
 /// the parameter.
@@ -23,8 +20,7 @@ fn one_pass<const N: usize>(
         .map(|k| (std::array::from_fn(|i| run.write(k * N + i)), run.read::<f32>(tensors * N + k)))
         .collect();
     let work: usize = tasks.iter().map(|(_, grad)| grad.len()).sum();
-    let least = if work < WORTH_SHARING { usize::MAX } else { 1 };
-    each(chunks(&mut tasks, 1), least, |_, task| {
+    pieces(&mut tasks, 1, work, |_, task| {
         for (out, grad) in task {
             let out = out.each_mut().map(|out| &mut **out);
             pieces_of(out, PIECE, work, |first, parts| {
