@@ -283,7 +283,7 @@ fn the_end_of_memory_is_an_error_wherever_it_comes() {
     let (mut ended, mut done) = (0, 0);
     let limits = [60, 150, 300];
     let all = commands.iter().flat_map(|command| limits.map(|limit| (command, limit)));
-    for (command, mebibytes) in cells(all, 2) {
+    for (command, mebibytes) in cells(all, 4) {
         let case = format!("{mebibytes} MiB: {}", command.join(" "));
         let output = shell(&format!(
             "ulimit -v {}; exec timeout -s KILL 900 \"$0\" {}",

@@ -83,7 +83,7 @@ fn more_memory_never_makes_a_run_recompute_more() {
         (&["mlp", "--batch", "512"], &["70%", "80%", "90%"]),
     ];
     let mut smaller = 0;
-    for (network, budgets) in cases {
+    for (network, budgets) in cells(cases, 2) {
         let mut sha256 = None;
         let mut before = f64::INFINITY;
         for budget in budgets {

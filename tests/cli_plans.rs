@@ -23,7 +23,7 @@ fn models_train_to_the_same_bits_with_plans_and_without() {
         (&["mlp", "--eval-every", "3"], true),
         (&["resnet20", "--batch", "16", "--accumulate", "2", "--eval-every", "7"], true),
     ];
-    for (args, plans) in cells(cases, 3) {
+    for (args, plans) in cells(cases, 5) {
         let run = |plan: &str| {
             let budget: &[&str] =
                 if args.contains(&"--budget") { &[] } else { &["--budget", "100%"] };

@@ -151,7 +151,7 @@ fn stopped_after_each_of_ten_steps_and_resumed_it_ends_with_the_same_bits() {
         let training = ["--optimizer", optimizer, "--learn", learn, "--schedule", "constant"];
         let base = [&POSITIONS[..], &training].concat();
         let whole = digest(&[&base[..], &["--steps", "10"]].concat());
-        for steps in cells((1..10).step_by(each), 5) {
+        for steps in cells((1..10).step_by(each), 9) {
             let steps = steps.to_string();
             train(&[&base[..], &["--steps", &steps, "--save", file]].concat());
             assert_eq!(done(Path::new(file)), steps.parse().ok());

@@ -43,6 +43,19 @@ pub fn gpu() -> Option<Target> {
 }
 
 impl Target {
+    /// Whether the target is a pretend GPU. A pretend GPU takes minutes for work that a real GPU
+    /// does in seconds, so tests on a pretend GPU run fewer samples.
+    pub fn is_pretend(self) -> bool {
+        match self {
+            Self::Cpu => false,
+            #[cfg(feature = "cuda")]
+            Self::Cuda => {
+                let gpu = Context::open(Options::default()).unwrap();
+                gpu.description().unwrap().name.starts_with("Pretend GPU")
+            }
+        }
+    }
+
     /// Starts a runtime on the device.
     pub fn start(self, builder: Builder) -> Runtime {
         let runtime = match self {

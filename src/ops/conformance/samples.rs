@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 /// Samples, with data, of every op that has a kernel. Samples that do not fit in the rig's memory
 /// are left out. The iterator makes the data of each sample when it reaches the sample, because the
 /// data of all samples together is large. If the rig skips samples, at least one sample of each op
-/// remains. The number `walk` decides which samples remain.
+/// remains, one with elements if there is any. The number `walk` decides which samples remain.
 pub fn tasks<D: Device<Op = Op, Host = HostTensor>>(
     rig: &Rig<D>,
     walk: usize,
@@ -26,7 +26,9 @@ pub fn tasks<D: Device<Op = Op, Host = HostTensor>>(
     assert_eq!(held, with_kernels, "there is no room for any sample of some");
     let of_each = held.iter().flat_map(|wanted| {
         let mut own: Vec<&Sample> = all.iter().filter(|sample| name(sample) == *wanted).collect();
-        let first = walk % own.len();
+        let has_elements = |sample: &Sample| sample.layouts().iter().all(|x| x.elements() > 0);
+        let from = walk % own.len();
+        let first = (from..own.len()).find(|&i| has_elements(own[i])).unwrap_or(from);
         own.rotate_left(first);
         own.into_iter().step_by(rig.parts).cloned()
     });
