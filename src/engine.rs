@@ -89,6 +89,8 @@ pub struct Engine<D: Device> {
     /// Held storages whose history may go through unheld storages of an earlier step. Each storage
     /// in the list is checked when the step ends.
     crossing: Vec<StorageKey>,
+    /// Whether some storage kept its history at the end of the last step.
+    keeps_history: bool,
     /// Number of edges visited so far in searches for storages to add to `crossing`.
     walked: u64,
     /// Number of step marks so far.
@@ -175,6 +177,7 @@ impl<D: Device> Engine<D> {
             warned_of_threshold: false,
             warned_of_marks: false,
             crossing: Vec::new(),
+            keeps_history: false,
             walked: 0,
             step: 0,
             stats: Stats::new(budget),

@@ -166,11 +166,11 @@ pub enum Event {
         /// Bytes that cannot be evicted.
         kept: u64,
     },
-    /// A step ended, and a storage keeps a history from earlier steps, because it cannot be made a
-    /// leaf now. The event is sent again at the end of the next step, if the storage still cannot
-    /// be made a leaf.
+    /// A step ended, and storages keep a history from earlier steps, because they cannot be made
+    /// leaves now. The event names the first of them. It is sent again only after a step whose end
+    /// made leaves of all.
     KeepsHistory {
-        /// Storage with the history.
+        /// First storage with such a history.
         storage: StorageKey,
     },
     /// Most values are kept only as sources of other values, and no end of a step was marked. The

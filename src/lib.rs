@@ -71,6 +71,10 @@ pub mod error;
 #[doc(hidden)]
 pub mod event;
 pub mod evict;
+// `unstable` documents it.
+#[cfg(any(feature = "data", feature = "serde"))]
+#[doc(hidden)]
+pub mod files;
 #[doc(hidden)]
 pub mod graph;
 mod guard;

@@ -16,23 +16,8 @@ pub use crate::driver::{Entry, Recorder, VERSION};
 mod json_lines;
 #[cfg(feature = "serde")]
 mod load;
-#[cfg(any(feature = "data", feature = "serde"))]
-mod members;
-#[cfg(feature = "serde")]
-mod read_whole;
-#[cfg(feature = "serde")]
-mod unpacked;
-#[cfg(feature = "serde")]
-mod whole_file;
 #[cfg(feature = "serde")]
 pub use {
     json_lines::JsonLines,
     load::{LoadProblem, LoadProgramError},
 };
-
-#[cfg(feature = "data")]
-pub(crate) use members::{Members, is_packed};
-// Documented in `unstable`.
-#[cfg(feature = "serde")]
-#[doc(hidden)]
-pub use {read_whole::read_whole, unpacked::unpacked, whole_file::WholeFile};

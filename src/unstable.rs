@@ -15,7 +15,7 @@
 //! | [`collective`] | ops in which all ranks of one training take part |
 //! | [`ops`] | each op as a value, and samples of all ops |
 //! | [`evict`] | the evictors and policies of this crate |
-//! | `trace` | files that are read or written as a whole (feature `serde`) |
+//! | `files` | files that are read or written as a whole (feature `serde`) |
 //! | [`device`] | parts of the devices of this crate |
 //! | `lab` | replays and sweeps of recordings, and plots of them (feature `lab`) |
 //! | [`bound`] | lower bounds of the recomputation at a budget |
@@ -73,7 +73,7 @@ pub mod device {
 
 /// Files that are read or written as a whole.
 #[cfg(feature = "serde")]
-pub mod trace {
+pub mod files {
     #[doc(inline)]
-    pub use crate::trace::{WholeFile, read_whole, unpacked};
+    pub use crate::files::{WholeFile, read_whole, unpacked};
 }

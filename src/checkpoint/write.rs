@@ -1,15 +1,15 @@
 //! Writing of checkpoints. A checkpoint is complete or absent, because
-//! [`WholeFile`](crate::trace::WholeFile) renames a finished file.
+//! [`WholeFile`](crate::files::WholeFile) renames a finished file.
 
 use super::header::Header;
 use super::{CheckpointError, VERSION, keys, rule_name, state_name};
+use crate::files::WholeFile;
 use crate::host::HostTensor;
 use crate::layout::{DType, Layout};
 use crate::nn::{Module, State, state};
 use crate::ops::Tensor;
 use crate::optim::Optimizer;
 use crate::runtime::Runtime;
-use crate::trace::WholeFile;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::{self, Write as _};

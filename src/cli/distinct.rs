@@ -2,7 +2,7 @@
 
 use super::failure::Failure;
 use super::output::{is_standard, is_stdout};
-use remat::unstable::trace::WholeFile;
+use remat::unstable::files::WholeFile;
 use std::path::{Path, PathBuf};
 
 /// Input of a command.

@@ -8,13 +8,13 @@ use super::failure::Failure;
 use super::foreign;
 use super::interrupt;
 use super::output::{self, Output};
+use super::rehearsal::{self, Blank};
 use super::report::Verified;
 use super::session::{Session, Setup};
 use super::target::{About, Target};
 use super::terminal::{Shows, show};
 use super::train;
 use super::training_loop::{self, Ending};
-use super::tuning::{self, Blank};
 use super::values::Budget;
 use super::words::{Counted, Seconds};
 use remat::ByteSize;
@@ -110,7 +110,7 @@ pub fn run(args: &EvaluateArgs) -> Result<(), Failure> {
     // holes.
     let setup = Setup::alone(&*task, learning.batch, optimizer);
     let shows = Shows::now(args.quiet);
-    let full = tuning::peak(&target, &Blank::new(&setup, task.tests())?, memory)?;
+    let full = rehearsal::peak(&target, &Blank::new(&setup, task.tests())?, memory)?;
     let full = full + full / HOLES;
     let budget = match args.budget {
         None => full,

@@ -13,7 +13,7 @@ use clap::{ArgMatches, ValueEnum as _};
 use remat::checkpoint::{Checkpoint, CheckpointError, Fit, Known, Names};
 use remat::data::Text;
 use remat::nn::{DenseNet, ResNet};
-use remat::unstable::trace::read_whole;
+use remat::unstable::files::read_whole;
 use remat::{Runtime, nn};
 use serde::Deserialize;
 use std::ffi::OsString;

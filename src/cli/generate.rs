@@ -7,12 +7,12 @@ use super::failure::Failure;
 use super::foreign;
 use super::interrupt::{self, Phase};
 use super::model::Model;
+use super::rehearsal::{self, Blank};
 use super::session::{Session, Setup};
 use super::target::Target;
 use super::task::text::TextTask;
 use super::terminal::harmless;
 use super::tokenizer::{Decoder, Tokenizer};
-use super::tuning::{self, Blank};
 use remat::data::Text as Bytes;
 use remat::nn::Sampling;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -61,7 +61,7 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
     }
     // The budget is the peak of a simulated test on one text, plus extra bytes for holes.
     let setup = Setup::alone(&task, learning.batch, optimizer);
-    let full = tuning::peak(&target, &Blank::new(&setup, 1)?, memory)?;
+    let full = rehearsal::peak(&target, &Blank::new(&setup, 1)?, memory)?;
     let builder = memory.builder().budget(full + full / HOLES).seed(learning.seed);
     let mut session = Session::new(target.start(builder)?, &setup)?;
     session.load_network(&saved.file).map_err(checkpoint::failure)?;

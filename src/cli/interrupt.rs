@@ -6,7 +6,7 @@ use super::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use super::sync::{Mutex, lock};
 use super::terminal::say;
 use remat::Canceller;
-use remat::unstable::trace::WholeFile;
+use remat::unstable::files::WholeFile;
 use std::fmt::Display;
 use std::io;
 

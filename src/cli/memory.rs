@@ -11,7 +11,7 @@
 
 use super::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use remat::ByteSize;
-use remat::unstable::trace::WholeFile;
+use remat::unstable::files::WholeFile;
 use signal_hook::low_level::exit;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::{Cursor, Write};

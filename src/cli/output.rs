@@ -3,7 +3,7 @@
 use super::failure::Failure;
 use super::terminal::print_result;
 use super::wrap::Stream;
-use remat::unstable::trace::WholeFile;
+use remat::unstable::files::WholeFile;
 use serde::Serialize;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

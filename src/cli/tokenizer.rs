@@ -1,7 +1,7 @@
 //! Conversion of text to tokens and back, by a `tokenizer.json` of the transformers library.
 
 use super::failure::Failure;
-use remat::unstable::trace::read_whole;
+use remat::unstable::files::read_whole;
 use std::panic::catch_unwind;
 use std::path::Path;
 

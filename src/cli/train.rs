@@ -11,6 +11,7 @@ use super::model::{Model, OwnModel};
 use super::output::{self, Output};
 use super::ranks::World;
 use super::recording::{Done, Recording};
+use super::rehearsal::{self, Blank};
 use super::report::{Counters, EndingName, OfRank, Report, Verified};
 use super::resume::{Resumed, resume};
 use super::session::{Setup, Several};
@@ -27,7 +28,6 @@ use super::task::trees::TreeTask;
 use super::terminal::{Shows, say, show, warn};
 use super::tokenizer::Tokenizer;
 use super::training_loop::{self, Course, Ending, Outcome, Stop};
-use super::tuning::{self, Blank};
 use super::waiting::Waiting;
 use super::words::{Counted, OnRanks};
 use indicatif::HumanCount;
@@ -102,7 +102,8 @@ pub fn run(args: &TrainArgs, options: &Options, world: &World) -> Result<(), Fai
         lock(&waiting).get_or_insert_with(|| Waiting::new(shows)).at(at.to_string());
     };
     let stop_waiting = || drop(lock(&waiting).take());
-    let mut tuner = tuning::tuner(&target, memory, learning.seed, plan).steps(steps).progress(told);
+    let mut tuner =
+        rehearsal::tuner(&target, memory, learning.seed, plan).steps(steps).progress(told);
     if let Some(budget) = memory.budget() {
         tuner = tuner.budget(budget);
     }

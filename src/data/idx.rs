@@ -5,7 +5,7 @@
 //! may unpack to gigabytes.
 
 use super::{DataError, Dataset, Images, regular};
-use crate::trace::{Members, is_packed};
+use crate::files::{Members, is_packed};
 use remat_memory::ByteSize;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};

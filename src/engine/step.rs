@@ -54,6 +54,7 @@ impl<D: Device> Engine<D> {
         self.work.next_step();
         self.repeats.next_step();
         self.forget_lingering();
+        let kept_before = std::mem::take(&mut self.keeps_history);
         for key in std::mem::take(&mut self.crossing) {
             if !self.crosses_steps(key) {
                 continue;
@@ -61,7 +62,11 @@ impl<D: Device> Engine<D> {
             let stays = !self.fit_as_leaves(&[key])
                 || self.commit_storage(key).inspect_err(|e| self.keep_other_bits(e)).is_err();
             if stays {
-                self.tell(Event::KeepsHistory { storage: key });
+                // A model has hundreds of such storages, step after step.
+                if !kept_before && !self.keeps_history {
+                    self.tell(Event::KeepsHistory { storage: key });
+                }
+                self.keeps_history = true;
                 self.crossing.push(key);
             }
         }

@@ -14,7 +14,7 @@ use super::history::{History, NoHistory};
 use super::step::{RepeatError, Repeated, Step, last_step, repeat};
 use crate::command::{RecordedProgram, Window};
 use crate::driver::Knowledge;
-use crate::trace::unpacked;
+use crate::files::unpacked;
 use lines::Lines;
 use serde::de::IgnoredAny;
 use std::fs::File;

@@ -1,6 +1,7 @@
 //! Recordings as text, with one entry on each line, as a JSON object.
 
-use super::{Entry, Recorder, WholeFile};
+use super::{Entry, Recorder};
+use crate::files::WholeFile;
 use std::fmt;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;

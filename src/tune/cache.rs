@@ -2,7 +2,7 @@
 
 use super::{OptionNames, TuneError};
 use crate::evict::Forecast;
-use crate::trace::{WholeFile, read_whole};
+use crate::files::{WholeFile, read_whole};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io::{self, Write as _};

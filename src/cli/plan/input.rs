@@ -3,11 +3,11 @@
 use super::super::failure::Failure;
 use super::super::output::is_standard;
 use super::PlanArgs;
+use remat::unstable::files::unpacked;
 use remat::unstable::lab::Trace;
 use remat::unstable::memory::ALIGNMENT;
 use remat::unstable::plan::graph::{Graph, GraphError};
 use remat::unstable::plan::{Capture, Instance, Lives};
-use remat::unstable::trace::unpacked;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read as _, stdin};
 use std::path::Path;

@@ -16,7 +16,7 @@ const MOST_FROM_ONE: u64 = 100;
 /// memory.
 ///
 /// ```
-/// use remat::unstable::trace::unpacked;
+/// use remat::unstable::files::unpacked;
 /// use std::io::Read as _;
 ///
 /// let mut text = String::new();

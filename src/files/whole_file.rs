@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 /// names of open files are `/dev/stdout`, and `/dev/fd/63`, which a shell passes for `>(..)`.
 ///
 /// ```
-/// use remat::unstable::trace::WholeFile;
+/// use remat::unstable::files::WholeFile;
 /// use std::io::Write as _;
 ///
 /// let path = std::env::temp_dir().join(format!("remat-whole-{}", std::process::id()));
