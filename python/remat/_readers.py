@@ -96,6 +96,14 @@ def _leave(session, method, first, args, kwargs):
         return method(first, *args, **kwargs)
 
 
+def _is_shared(session, method, first, args, kwargs):
+    # PyTorch recognizes shared memory by what frees it, which the budget's table has in the meantime. The memory of
+    # other values comes from the budget, and is not shared.
+    if session.tainted(first):
+        session.leave(first)
+    return method(first, *args, **kwargs)
+
+
 def _keep(session, method, first, args, kwargs):
     for tensor in _tensors((args, kwargs)):
         if not tensor.dtype.is_floating_point or method.__name__ == "quantize_per_channel":
@@ -148,6 +156,7 @@ def in_place(session):
         (_print, _PRINT),
         (_expose, _EXPOSE),
         (_leave, _LEAVE),
+        (_is_shared, [(torch.UntypedStorage, ["is_shared"])]),
         (_keep, _KEEP),
         (_whole, _WHOLE),
         (_copy, [(torch.UntypedStorage, ["copy_"])]),

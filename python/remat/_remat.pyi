@@ -72,6 +72,10 @@ class Session:
         """Whether a dry run has made the tensor, so that it has no values."""
 
     @staticmethod
+    def tainted(tensor: Any) -> bool:
+        """Whether somebody outside of PyTorch may write to a tensor."""
+
+    @staticmethod
     def state(tensor: Any) -> str | None:
         """State of a tensor: "leaf", "resident" or "evicted"; None if the budget does not count it."""
 

@@ -632,6 +632,12 @@ uint64_t rm_tensor(PyObject* object, bool* leaf) {
   return held->tensor;
 }
 
+// Whether somebody outside of PyTorch may write to what a tensor or a storage of Python's holds.
+bool rm_tainted(PyObject* object) {
+  auto* held = held_by(object);
+  return held && held->tainted;
+}
+
 // Gives a leaf its bytes back: the budget does not count it until it is used again.
 void rm_leave(PyObject* object) {
   if (auto* held = held_by(object)) leave(held);

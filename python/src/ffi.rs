@@ -87,6 +87,7 @@ unsafe extern "C" {
     pub fn rm_label_later(object: *mut c_void, label: *const c_char);
     pub fn rm_valueless(object: *mut c_void) -> bool;
     pub fn rm_tensor(object: *mut c_void, leaf: *mut bool) -> u64;
+    pub fn rm_tainted(object: *mut c_void) -> bool;
     pub fn rm_leave(object: *mut c_void);
     pub fn rm_state(object: *mut c_void) -> i32;
     pub fn rm_keep(object: *mut c_void, tainted: bool);

@@ -3,8 +3,8 @@
 use crate::device::TorchDevice;
 use crate::ffi::{
     rm_begin, rm_counts, rm_dry, rm_each_guess, rm_each_once, rm_end, rm_forked, rm_keep,
-    rm_label_later, rm_leave, rm_live, rm_locked, rm_peak, rm_state, rm_stress, rm_tensor,
-    rm_use_heap, rm_valueless,
+    rm_label_later, rm_leave, rm_live, rm_locked, rm_peak, rm_state, rm_stress, rm_tainted,
+    rm_tensor, rm_use_heap, rm_valueless,
 };
 use crate::heap;
 use crate::session::{Session as Inner, held};
@@ -294,6 +294,13 @@ impl Session {
     fn valueless(tensor: &Bound<'_, PyAny>) -> bool {
         // SAFETY: the shim checks whether the object is a tensor.
         unsafe { rm_valueless(tensor.as_ptr().cast()) }
+    }
+
+    /// Whether somebody outside of PyTorch may write to the tensor.
+    #[staticmethod]
+    fn tainted(tensor: &Bound<'_, PyAny>) -> bool {
+        // SAFETY: the shim checks whether the object is a tensor or a storage.
+        unsafe { rm_tainted(tensor.as_ptr().cast()) }
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

@@ -1,7 +1,6 @@
 """Tests that fail today, by the cause. A test that passes must leave its list."""
 
 KNOWN = {
-    "a storage is shared with other processes": "calm:shared_memory stress:shared_memory little:shared_memory",
     "values within sparse and nested tensors are read past the dispatcher": "stress:sparse_tensors stress:nested_tensors",
     "a value is computed again by an operator that its library has taken away": "stress:library_is_destroyed",
 }
