@@ -9,14 +9,17 @@ import traceback
 SECONDS = 60
 
 
-def apart(function):
-    """Returns the function's result, and raises an AssertionError if the function fails or the process dies."""
+def apart(function, seconds=SECONDS):
+    """Returns the function's result, and raises an AssertionError if the function fails or the process dies.
+
+    A process that takes more than ``seconds`` dies of SIGALRM.
+    """
     reader, writer = os.pipe()
     if (child := os.fork()) == 0:
         os.close(reader)
         # A process that hangs shows where, and dies.
         faulthandler.register(signal.SIGALRM, chain=True)
-        signal.alarm(SECONDS)
+        signal.alarm(seconds)
         try:
             answer = True, function()
         except BaseException:

@@ -15,7 +15,6 @@ are counted.
 
 import argparse
 import collections
-import json
 import os
 import random
 import resource
@@ -28,6 +27,7 @@ import warnings
 import numpy
 import torch
 import torch.nn.functional as F
+from apart import apart
 from bits import bits
 
 import remat
@@ -372,10 +372,9 @@ def check(make, name):
         yield "same" if is_same else "other bits", at
 
 
-def child(make, name, to):
+def quiet_check(make, name):
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    with os.fdopen(to, "w") as pipe:
-        pipe.write(json.dumps(list(check(make, name))))
+    return list(check(make, name))
 
 
 def main():
@@ -392,26 +391,12 @@ def main():
         title = f"{make.__name__} {name}"
         if args.only not in title:
             continue
-        result, to = os.pipe()
-        process = os.fork()
-        if process == 0:
-            try:
-                os.close(result)
-                signal.alarm(PATIENCE)
-                child(make, name, to)
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(0)
-        os.close(to)
         start = time.monotonic()
-        with os.fdopen(result) as pipe:
-            text = pipe.read()
-        _, code = os.waitpid(process, 0)
-        if code == signal.SIGALRM:
-            found = [["too slow", f"not done after {PATIENCE} s"]]
-        else:
-            found = json.loads(text) if text and code == 0 else [["crash", f"status {code}"]]
+        try:
+            found = apart(lambda: quiet_check(make, name), PATIENCE)
+        except AssertionError as error:
+            is_slow = str(error).endswith(f"status {int(signal.SIGALRM)}")
+            found = [("too slow", f"not done after {PATIENCE} s") if is_slow else ("crash", str(error))]
         for kind, said in found:
             counts[kind] += 1
             print(f"{title}: {kind}, {said}", flush=True)
