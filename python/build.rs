@@ -27,8 +27,17 @@ fn main() {
     println!("cargo:rustc-env=REMAT_TORCH_VERSION={version}");
     println!("cargo:rerun-if-changed={torch}/version.py");
     println!("cargo:rerun-if-changed=shim");
-    let files =
-        ["allocator", "storages", "form", "operands", "sizes", "record", "dry_run", "dispatch"];
+    let files = [
+        "allocator",
+        "storages",
+        "form",
+        "operands",
+        "sizes",
+        "record",
+        "dry_run",
+        "interpreter",
+        "dispatch",
+    ];
     cc::Build::new()
         .cpp(true)
         .std("c++20")

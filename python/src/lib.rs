@@ -3,6 +3,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `shim/dispatch.cpp` | the way of a call from PyTorch's dispatcher to the engine |
+//! | `shim/interpreter.cpp` | PyTorch's table of the Python interpreter, with a replaced `dispatch` |
 //! | `shim/form.cpp` | facts about an operator, from its schema |
 //! | `shim/operands.cpp` | the tensors among the arguments of a call |
 //! | `shim/sizes.cpp` | bytes and work of an op, known before it runs |
