@@ -163,8 +163,8 @@ impl Dataset {
     /// ```
     ///
     /// # Errors
-    /// An error if a file is missing or malformed, or if the header of a compressed file claims more than 1
-    /// GiB of data.
+    /// Fails if a file is missing or malformed, or if the header of a compressed file claims more
+    /// than 1 GiB of data.
     pub fn idx(folder: &Path) -> Result<Self, DataError> {
         idx::load(folder)
     }
@@ -190,7 +190,7 @@ impl Dataset {
     /// ```
     ///
     /// # Errors
-    /// An error if a file cannot be read, if there is no training image, or if all pixels together
+    /// Fails if a file cannot be read, if there is no training image, or if all pixels together
     /// take more than 4 GiB, with one byte for each of the three colors.
     pub fn folder(folder: &Path, size: Option<[usize; 2]>) -> Result<Self, DataError> {
         folder::load(folder, size)

@@ -182,7 +182,7 @@ pub trait Device: 'static {
     /// computed.
     ///
     /// # Errors
-    /// If the bits cannot be read, or the device has no bits.
+    /// Fails if the bits cannot be read, or the device has no bits.
     fn bits(&mut self, _from: Place, _see: &mut dyn FnMut(&[u8])) -> Result<(), DeviceError> {
         Err(DeviceError::new("the device does not show its bits"))
     }

@@ -170,7 +170,7 @@ pub trait Module: Send {
     /// first.
     ///
     /// # Errors
-    /// If the module does not accept the shape or the type of the input.
+    /// Fails if the module does not accept the shape or the type of the input.
     fn forward(&mut self, x: &Tensor, mode: Mode) -> Result<Tensor, Error>;
 
     /// Adds all parameters and buffers to `found` in a fixed order, with names such as

@@ -185,7 +185,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// ```
     ///
     /// # Errors
-    /// Errors of [`Runtime::put`].
+    /// Fails as [`Runtime::put`] does.
     pub fn put_leaf(&self, host: impl Into<Arc<H>>) -> Result<Tensor, Error> {
         self.upload(host.into(), true)
     }
@@ -260,7 +260,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// ```
     ///
     /// # Errors
-    /// If the tensor belongs to another runtime. [`Pending::wait`] reports all other errors.
+    /// Fails if the tensor belongs to another runtime. [`Pending::wait`] reports all other errors.
     pub fn get_later(&self, tensor: &Tensor) -> Result<Pending<H>, Error> {
         self.shared.get_later(tensor)
     }
@@ -281,7 +281,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// ```
     ///
     /// # Errors
-    /// If the tensor belongs to another runtime.
+    /// Fails if the tensor belongs to another runtime.
     #[doc(alias = "swap_out")]
     pub fn drop_now(&self, tensor: &Tensor) -> Result<(), Error> {
         let id = self.shared.own(tensor, "drop")?;
@@ -342,8 +342,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// ```
     ///
     /// # Errors
-    /// If the tensor belongs to another runtime. If the tensor cannot be regenerated, the next
-    /// `sync` returns the failure.
+    /// Fails if the tensor belongs to another runtime. If the tensor cannot be regenerated, the
+    /// next `sync` returns the failure.
     #[doc(alias = "pin")]
     pub fn commit(&self, tensor: &Tensor) -> Result<(), Error> {
         let id = self.shared.own(tensor, "commit")?;
@@ -363,7 +363,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// ```
     ///
     /// # Errors
-    /// If the tensor belongs to another runtime.
+    /// Fails if the tensor belongs to another runtime.
     pub fn label(&self, tensor: &Tensor, label: impl Into<String>) -> Result<(), Error> {
         let id = self.shared.own(tensor, "label")?;
         self.shared.command(Command::Label { tensor: id, label: label.into() })
@@ -489,7 +489,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// ```
     ///
     /// # Errors
-    /// If the recording could not be written.
+    /// Fails if the recording could not be written.
     pub fn finish_recording(&self) -> Result<(), Error> {
         self.shared.ask(|reply| Question::FinishRecording { reply })?.wait()
     }

@@ -246,7 +246,7 @@ impl Tape {
     /// ```
     ///
     /// # Errors
-    /// If `result` is not a scalar, or depends on no watched tensor.
+    /// Fails if `result` is not a scalar, or depends on no watched tensor.
     pub fn backward(self, result: &Tensor) -> Result<Gradients, Error> {
         let mut gradients = Gradients::default();
         self.backward_onto(result, &mut gradients)?;
@@ -272,7 +272,7 @@ impl Tape {
     /// ```
     ///
     /// # Errors
-    /// Errors of [`Tape::backward`], and an error if an op that computes a gradient has no gradient
+    /// Fails as [`Tape::backward`] does, and if an op that computes a gradient has no gradient
     /// itself.
     pub fn backward_with_graph(&self, result: &Tensor) -> Result<Gradients, Error> {
         let mut gradients = BTreeMap::default();
@@ -302,7 +302,7 @@ impl Tape {
     /// ```
     ///
     /// # Errors
-    /// Errors of [`Tape::backward_with_graph`].
+    /// Fails as [`Tape::backward_with_graph`] does.
     pub fn gradients_of(&self, result: &Tensor, of: &[&Tensor]) -> Result<Gradients, Error> {
         let mut gradients = BTreeMap::default();
         let wanted = of.iter().map(|tensor| tensor.id()).collect();
@@ -338,7 +338,7 @@ impl Tape {
     /// ```
     ///
     /// # Errors
-    /// Errors of [`Tape::backward`].
+    /// Fails as [`Tape::backward`] does.
     pub fn backward_onto(self, result: &Tensor, gradients: &mut Gradients) -> Result<(), Error> {
         let runtime = self.runtime.clone();
         self.gradients_onto(result, gradients)?;

@@ -143,7 +143,7 @@ impl Checkpoint {
     /// ```
     ///
     /// # Errors
-    /// An error if no network that this crate knows has these tensors.
+    /// Fails if no network that this crate knows has these tensors.
     pub fn known(&self) -> Result<Known, CheckpointError> {
         let names = Names::gpt2().then(Names::torchvision());
         let shapes = self.places().iter();

@@ -134,7 +134,7 @@ impl Checkpoint {
     /// ```
     ///
     /// # Errors
-    /// An error if two tensors have the same name after renaming.
+    /// Fails if two tensors have the same name after renaming.
     pub fn named(mut self, names: &Names) -> Result<Self, CheckpointError> {
         let mut tensors = BTreeMap::new();
         let mut olds: BTreeMap<String, String> = BTreeMap::new();
@@ -288,7 +288,7 @@ impl Checkpoint {
     /// ```
     ///
     /// # Errors
-    /// An error if the names differ, or a type or shape differs. The error lists all differing
+    /// Fails if the names differ, or a type or shape differs. The error lists all differing
     /// tensors, and the module is unchanged.
     ///
     /// An error if the file cannot be read, a number is too large for the type that it is converted
@@ -327,7 +327,7 @@ impl Checkpoint {
     /// ```
     ///
     /// # Errors
-    /// An error if the names differ, or a type or shape differs. The error lists all differing
+    /// Fails if the names differ, or a type or shape differs. The error lists all differing
     /// tensors.
     pub fn fit(&self, module: &mut dyn Module) -> Result<Fit, CheckpointError> {
         let layouts = state(module).into_iter().map(|(name, state)| {
@@ -365,7 +365,7 @@ impl Checkpoint {
     /// ```
     ///
     /// # Errors
-    /// An error if the file has no optimizer, or an optimizer of another kind. Also the errors of
+    /// Fails if the file has no optimizer, or an optimizer of another kind. Also the errors of
     /// [`Checkpoint::load`].
     pub fn load_optimizer(
         &self,
@@ -423,8 +423,8 @@ impl Checkpoint {
     /// ```
     ///
     /// # Errors
-    /// An error if the file does not contain the position of random numbers, or the runtime has another
-    /// seed.
+    /// Fails if the file does not contain the position of random numbers, or the runtime has
+    /// another seed.
     pub fn load_random(&self, runtime: &Runtime) -> Result<(), CheckpointError> {
         let number = |key| self.get(key).and_then(|text| text.parse::<u64>().ok());
         let (Some(seed), Some(position)) = (number(keys::SEED), number(keys::RANDOM)) else {

@@ -97,8 +97,8 @@ impl<'a> Writer<'a> {
     /// ```
     ///
     /// # Errors
-    /// An error if the file cannot be written, two tensors have the same name, or a tensor is lost
-    /// or cannot be restored. On an error, an older file with the same name stays.
+    /// Fails if the file cannot be written, two tensors have the same name, or a tensor is lost or
+    /// cannot be restored. On an error, an older file with the same name stays.
     pub fn save(self, runtime: &Runtime, path: impl AsRef<Path>) -> Result<(), CheckpointError> {
         let path = path.as_ref();
         let of_file = |error| CheckpointError::Io { path: path.to_owned(), error };

@@ -96,7 +96,7 @@ impl Text {
     /// ```
     ///
     /// # Errors
-    /// An error if the file cannot be read, is not UTF-8, or has more than 1 GiB.
+    /// Fails if the file cannot be read, is not UTF-8, or has more than 1 GiB.
     pub fn file(path: &Path) -> Result<Self, DataError> {
         Self::read(path, MOST_BYTES)
     }
@@ -150,7 +150,7 @@ impl Text {
     /// ```
     ///
     /// # Panics
-    /// If `context` is 0.
+    /// Panics if `context` is 0.
     #[must_use]
     pub fn train(&self, context: usize) -> Windows<'_> {
         Windows::new(self, [0, self.train], context)
@@ -167,7 +167,7 @@ impl Text {
     /// ```
     ///
     /// # Panics
-    /// If `context` is 0.
+    /// Panics if `context` is 0.
     #[must_use]
     pub fn test(&self, context: usize) -> Windows<'_> {
         Windows::new(self, [self.train, self.len()], context)
@@ -264,7 +264,7 @@ impl<'a> Windows<'a> {
     /// ```
     ///
     /// # Panics
-    /// If an index is out of range.
+    /// Panics if an index is out of range.
     #[must_use]
     pub fn batch(&self, indices: &[usize]) -> (HostTensor, HostTensor) {
         self.at(&indices.iter().map(|i| i * self.context).collect::<Vec<_>>())
@@ -283,7 +283,7 @@ impl<'a> Windows<'a> {
     /// ```
     ///
     /// # Panics
-    /// If an index is out of range.
+    /// Panics if an index is out of range.
     #[must_use]
     pub fn shifted(&self, indices: &[usize], seed: u64, draw: u64) -> (HostTensor, HostTensor) {
         self.shifted_from(0, indices, seed, draw)
@@ -303,7 +303,7 @@ impl<'a> Windows<'a> {
     /// ```
     ///
     /// # Panics
-    /// If an index is out of range.
+    /// Panics if an index is out of range.
     #[must_use]
     pub fn shifted_from(
         &self,

@@ -68,7 +68,7 @@ impl Tree {
     /// Children of a node, in order; empty for a leaf.
     ///
     /// # Panics
-    /// If the tree has no such node.
+    /// Panics if the tree has no such node.
     #[must_use]
     pub fn children(&self, node: usize) -> &[usize] {
         &self.children[node]
@@ -140,7 +140,7 @@ impl Trees {
     /// ```
     ///
     /// # Panics
-    /// If there are more than `isize::MAX / 4` tokens.
+    /// Panics if there are more than `isize::MAX / 4` tokens.
     #[must_use]
     pub fn batch(&self, number: u64, n: usize) -> TreeBatch {
         self.batch_from(0, number, n)

@@ -78,7 +78,7 @@ impl<O: Kernels> Cpu<O> {
     /// or as many as the system offers for `None`. The threads end when the device is dropped.
     ///
     /// # Errors
-    /// If there is too little address space, or the system does not start the threads.
+    /// Fails if there is too little address space, or the system does not start the threads.
     pub fn new(bytes: u64, threads: Option<usize>) -> Result<Self, DeviceError> {
         Self::of(&Team::new(threads)?, bytes)
     }

@@ -52,7 +52,7 @@ pub trait HostValue: Sized + Send + Sync + 'static {
     /// Makes a value of the shape and type of `layout`, with arbitrary elements.
     ///
     /// # Errors
-    /// If the host has no memory for the value.
+    /// Fails if the host has no memory for the value.
     fn of(layout: &Layout) -> Result<Self, DeviceError>;
 }
 

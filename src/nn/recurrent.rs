@@ -228,7 +228,7 @@ impl<G: Gates> RecurrentCell<G> {
     /// ```
     ///
     /// # Errors
-    /// If `x` or the memory does not have the shape that the cell requires.
+    /// Fails if `x` or the memory does not have the shape that the cell requires.
     pub fn step(&self, x: &Tensor, before: Option<&G::Memory>) -> Result<G::Memory, Error> {
         let of_input = self.weights.of_input(x)?;
         let [n, rows] = [of_input.shape()[0], of_input.shape()[1]];

@@ -63,8 +63,8 @@ impl Rotary {
     /// ```
     ///
     /// # Errors
-    /// If `x` does not have the number of features that the tables were made for, or the tables
-    /// have too few positions.
+    /// Fails if `x` does not have the number of features that the tables were made for, or the
+    /// tables have too few positions.
     pub fn apply(&self, x: &Tensor, from: usize) -> Result<Tensor, Error> {
         let t = x.rank().checked_sub(2).map_or(0, |axis| x.shape()[axis]);
         let part = |table: &Tensor| table.slice(0, from..from.saturating_add(t));

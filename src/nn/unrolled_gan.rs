@@ -123,8 +123,8 @@ impl UnrolledGan {
     /// ```
     ///
     /// # Errors
-    /// If `real` is not `[n, outputs]`, `z` is not `[n, latent]`, or the tape does not watch this
-    /// network.
+    /// Fails if `real` is not `[n, outputs]`, `z` is not `[n, latent]`, or the tape does not watch
+    /// this network.
     pub fn loss(&mut self, tape: &Tape, real: &Tensor, z: &Tensor) -> Result<GanLoss, Error> {
         let made = self.forward(z, Mode::Train)?;
         let now: Vec<Tensor> = self.of_discriminator().map(|tensor| tensor.clone()).collect();

@@ -31,7 +31,7 @@ use crate::runtime::Runtime;
 /// ```
 ///
 /// # Errors
-/// If no parameter has a gradient.
+/// Fails if no parameter has a gradient.
 pub fn clip_grad_norm(
     runtime: &Runtime,
     module: &mut dyn Module,

@@ -53,8 +53,8 @@ impl Optimizer {
     /// ```
     ///
     /// # Errors
-    /// An error if `loss` is not a scalar or depends on no watched tensor; if no parameter is
-    /// watched; if two parameters have the same name or are the same tensor. With [`Optimizer::all_or_none`]
+    /// Fails if `loss` is not a scalar or depends on no watched tensor; if no parameter is watched;
+    /// if two parameters have the same name or are the same tensor. With [`Optimizer::all_or_none`]
     /// and a rule that counts steps, the call also waits for the updates and returns their error.
     pub fn minimize(
         &mut self,
@@ -95,7 +95,7 @@ impl Optimizer {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`Optimizer::minimize`].
+    /// Fails as [`Optimizer::minimize`] does.
     pub fn minimize_with(
         &mut self,
         tape: Tape,
@@ -214,8 +214,8 @@ impl Optimizer {
     /// ```
     ///
     /// # Errors
-    /// If a gradient does not have the shape of its parameter, or two parameters have the same
-    /// name.
+    /// Fails if a gradient does not have the shape of its parameter, or two parameters have the
+    /// same name.
     pub fn step(
         &mut self,
         runtime: &Runtime,

@@ -636,7 +636,7 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// If an option is invalid, or the budget cannot be reserved.
+    /// Fails if an option is invalid, or the budget cannot be reserved.
     pub fn cpu(self) -> Result<Runtime, Error> {
         if let Some(threads) = self.threads.filter(|n| !(1..=MAX_THREADS).contains(n)) {
             let wrong = format!("{threads} threads: give a number from 1 to {MAX_THREADS}");
@@ -783,7 +783,7 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// If an option is invalid.
+    /// Fails if an option is invalid.
     pub fn sim(self) -> Result<Runtime, Error> {
         self.device(|bytes| Ok(crate::device::sim::Sim::<crate::ops::Op, _>::cpu(bytes)))
     }
@@ -802,8 +802,8 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// If an option is invalid, the device cannot be made, or the device has more memory than the
-    /// budget.
+    /// Fails if an option is invalid, the device cannot be made, or the device has more memory than
+    /// the budget.
     pub fn device<D: Device>(
         self,
         make: impl FnOnce(u64) -> Result<D, DeviceError> + Send + 'static,

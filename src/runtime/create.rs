@@ -22,7 +22,7 @@ impl Runtime<Op, HostTensor> {
     /// ```
     ///
     /// # Errors
-    /// If the number of elements does not match the shape.
+    /// Fails if the number of elements does not match the shape.
     pub fn tensor<T: Literal>(&self, shape: &[usize], elements: Vec<T>) -> Result<Tensor, Error> {
         self.put(HostTensor::new(dims("put", shape)?, elements)?)
     }
@@ -41,7 +41,7 @@ impl<H: Send + Sync + 'static> Runtime<Op, H> {
     /// ```
     ///
     /// # Errors
-    /// If the shape has too many dimensions or too many elements.
+    /// Fails if the shape has too many dimensions or too many elements.
     pub fn full(&self, shape: &[usize], value: f32) -> Result<Tensor, Error> {
         let shape = dims("fill", shape)?;
         self.first(Fill { shape, value })
@@ -58,7 +58,7 @@ impl<H: Send + Sync + 'static> Runtime<Op, H> {
     /// ```
     ///
     /// # Errors
-    /// If the shape has too many dimensions or too many elements.
+    /// Fails if the shape has too many dimensions or too many elements.
     pub fn zeros(&self, shape: &[usize]) -> Result<Tensor, Error> {
         self.full(shape, 0.0)
     }
@@ -74,7 +74,7 @@ impl<H: Send + Sync + 'static> Runtime<Op, H> {
     /// ```
     ///
     /// # Errors
-    /// If the shape has too many dimensions or too many elements.
+    /// Fails if the shape has too many dimensions or too many elements.
     pub fn ones(&self, shape: &[usize]) -> Result<Tensor, Error> {
         self.full(shape, 1.0)
     }
@@ -93,7 +93,7 @@ impl<H: Send + Sync + 'static> Runtime<Op, H> {
     /// ```
     ///
     /// # Errors
-    /// If the shape has too many dimensions or too many elements, or the parameters of the
+    /// Fails if the shape has too many dimensions or too many elements, or the parameters of the
     /// distribution are invalid.
     pub fn random(&self, shape: &[usize], distribution: Distribution) -> Result<Tensor, Error> {
         let shape = dims("random", shape)?;
@@ -113,7 +113,7 @@ impl<H: Send + Sync + 'static> Runtime<Op, H> {
     /// ```
     ///
     /// # Errors
-    /// Errors of [`Runtime::random`].
+    /// Fails as [`Runtime::random`] does.
     pub fn normal(&self, shape: &[usize], mean: f32, std: f32) -> Result<Tensor, Error> {
         self.random(shape, Distribution::Normal { mean, std })
     }
@@ -130,7 +130,7 @@ impl<H: Send + Sync + 'static> Runtime<Op, H> {
     /// ```
     ///
     /// # Errors
-    /// Errors of [`Runtime::random`].
+    /// Fails as [`Runtime::random`] does.
     pub fn uniform(&self, shape: &[usize], range: Range<f32>) -> Result<Tensor, Error> {
         self.random(shape, Distribution::Uniform { low: range.start, high: range.end })
     }

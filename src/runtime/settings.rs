@@ -29,8 +29,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// ```
     ///
     /// # Errors
-    /// If the limit is above the budget that the runtime was opened with, or below the bytes that
-    /// cannot be evicted. After an error, nothing has changed.
+    /// Fails if the limit is above the budget that the runtime was opened with, or below the bytes
+    /// that cannot be evicted. After an error, nothing has changed.
     pub fn set_budget<B: TryInto<ByteSize, Error: Display>>(&self, budget: B) -> Result<(), Error> {
         let budget = bytes("budget", budget)?;
         self.change(Change::Budget(budget))?;
@@ -54,7 +54,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// ```
     ///
     /// # Errors
-    /// If the threshold is above the budget.
+    /// Fails if the threshold is above the budget.
     pub fn set_eviction_threshold(&self, threshold: Option<u64>) -> Result<(), Error> {
         self.change(Change::EvictionThreshold(threshold))
     }
@@ -76,8 +76,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// ```
     ///
     /// # Errors
-    /// If a custom evictor panics when it receives the current evictions, or if a policy searches
-    /// and the search is not compiled in. After an error, nothing has changed.
+    /// Fails if a custom evictor panics when it receives the current evictions, or if a policy
+    /// searches and the search is not compiled in. After an error, nothing has changed.
     pub fn set_policy(&self, policy: impl Into<PolicyChoice>) -> Result<(), Error> {
         let policy = policy.into();
         check_search(&policy)?;
@@ -127,8 +127,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// ```
     ///
     /// # Errors
-    /// If the budget does not hold all tensors. After an error, tensors can be evicted as before,
-    /// except tensors that were already made leaves.
+    /// Fails if the budget does not hold all tensors. After an error, tensors can be evicted as
+    /// before, except tensors that were already made leaves.
     pub fn disable(&self) -> Result<(), Error> {
         self.change(Change::Enabled(false))
     }

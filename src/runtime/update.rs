@@ -57,8 +57,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// again.
     ///
     /// # Errors
-    /// Errors of [`Runtime::apply`], and an error if the outputs of the op are not exactly its
-    /// first inputs in place. After an error, nothing has changed.
+    /// Fails as [`Runtime::apply`] does, and if the outputs of the op are not exactly its first
+    /// inputs in place. After an error, nothing has changed.
     pub fn update(
         &self,
         op: impl Into<O>,
@@ -98,7 +98,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// ```
     ///
     /// # Errors
-    /// Errors of [`Runtime::update`]. After an error, nothing has changed.
+    /// Fails as [`Runtime::update`] does. After an error, nothing has changed.
     pub fn update_all(&self, updates: Vec<Update<'_, O>>) -> Result<(), Error> {
         let mut calls = Vec::with_capacity(updates.len());
         let mut renamed = Vec::with_capacity(updates.len());
@@ -137,8 +137,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// ```
     ///
     /// # Errors
-    /// If `target` and `value` differ in type or shape, or one of them is not contiguous or belongs
-    /// to another runtime. After an error, nothing has changed.
+    /// Fails if `target` and `value` differ in type or shape, or one of them is not contiguous or
+    /// belongs to another runtime. After an error, nothing has changed.
     pub fn replace(&self, target: &mut Tensor, value: &Tensor) -> Result<(), Error> {
         self.shared.replace(target, value)
     }

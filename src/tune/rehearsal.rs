@@ -146,7 +146,7 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
     /// Prepares rehearsals. Recognizes the program's steps, if the policy looks ahead.
     ///
     /// # Errors
-    /// If the program fails, or a setting is invalid.
+    /// Fails if the program fails, or a setting is invalid.
     pub fn new(tuner: &'r Tuner<'a>, program: &'r P) -> Result<Self, TuneError> {
         tuner.check()?;
         let made = (tuner.make)();
@@ -199,7 +199,7 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
     /// Rehearses without a limit on memory.
     ///
     /// # Errors
-    /// If the program fails.
+    /// Fails if the program fails.
     pub fn unlimited(&self) -> Result<Rehearsed, TuneError> {
         let builder = Runtime::builder().budget(1u64 << 60).policy(PolicyKind::None);
         Ok(self.rehearse(builder, self.short(), false, &mut Self::no_limit())??)
@@ -226,7 +226,7 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
     /// ```
     ///
     /// # Errors
-    /// If the program fails.
+    /// Fails if the program fails.
     pub fn fits(&self, budget: u64) -> Result<bool, TuneError> {
         // With these options, the engine evicts whenever an eviction can replace a move of blocks.
         // The arena has the options of the run, because the rules of the arena decide how many
@@ -266,7 +266,7 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
     /// ```
     ///
     /// # Errors
-    /// If the program fails. An inner error means that the memory does not suffice.
+    /// Fails if the program fails. An inner error means that the memory does not suffice.
     pub fn under(
         &self,
         budget: u64,

@@ -51,7 +51,7 @@ pub trait Trainable: Sync {
     /// ```
     ///
     /// # Errors
-    /// If an op refuses its operands, or the memory does not suffice.
+    /// Fails if an op refuses its operands, or the memory does not suffice.
     fn start(&self, runtime: &Runtime) -> Result<Self::Training, Error>;
 
     /// Whether the steps repeat. If no two steps are alike, for example because each step has a
@@ -92,13 +92,13 @@ pub trait Training {
     /// Runs a step, which ends with [`Runtime::step`].
     ///
     /// # Errors
-    /// If an op refuses its operands, or the memory does not suffice.
+    /// Fails if an op refuses its operands, or the memory does not suffice.
     fn step(&mut self) -> Result<(), Error>;
 
     /// Runs a test, if the program has a test. The test has enough batches to show its memory use.
     ///
     /// # Errors
-    /// Errors of [`Training::step`].
+    /// Fails as [`Training::step`] does.
     fn test(&mut self) -> Result<(), Error> {
         Ok(())
     }

@@ -66,7 +66,7 @@ impl<'a> Operands<'a> {
     /// Layout of input `i`.
     ///
     /// # Panics
-    /// If `i` is not below the number of inputs.
+    /// Panics if `i` is not below the number of inputs.
     #[must_use]
     pub fn input(&self, i: usize) -> &'a Layout {
         &self.inputs[i].layout
@@ -75,7 +75,7 @@ impl<'a> Operands<'a> {
     /// Layout of output `i`.
     ///
     /// # Panics
-    /// If `i` is not below the number of outputs.
+    /// Panics if `i` is not below the number of outputs.
     #[must_use]
     pub fn output(&self, i: usize) -> &'a Layout {
         &self.outputs[i].layout
@@ -92,7 +92,7 @@ impl<'a> Operands<'a> {
     /// read as `u8`: 0 or 1.
     ///
     /// # Panics
-    /// If `i` is not below the number of inputs, or its bytes are not elements of type `T`.
+    /// Panics if `i` is not below the number of inputs, or its bytes are not elements of type `T`.
     #[must_use]
     pub fn read<T: Pod>(&self, i: usize) -> &'a [T] {
         elements(self.read[i], &self.inputs[i])
@@ -101,7 +101,7 @@ impl<'a> Operands<'a> {
     /// Elements of the first `N` inputs, all floats.
     ///
     /// # Panics
-    /// If there are fewer than `N` inputs.
+    /// Panics if there are fewer than `N` inputs.
     #[must_use]
     pub fn floats<const N: usize>(&self) -> [&'a [f32]; N] {
         std::array::from_fn(|i| self.read(i))
@@ -112,7 +112,7 @@ impl<'a> Operands<'a> {
     /// other number to an element, a later read of the tensor fails.
     ///
     /// # Panics
-    /// If `i` is not below the number of outputs, or its bytes are not elements of type `T`.
+    /// Panics if `i` is not below the number of outputs, or its bytes are not elements of type `T`.
     pub fn write<T: Pod>(&mut self, i: usize) -> &'a mut [T] {
         elements_mut(std::mem::take(&mut self.write[i]), &self.outputs[i])
     }
@@ -120,7 +120,7 @@ impl<'a> Operands<'a> {
     /// Elements of the first `N` outputs, all floats. A second call returns empty slices.
     ///
     /// # Panics
-    /// If there are fewer than `N` outputs.
+    /// Panics if there are fewer than `N` outputs.
     pub fn outputs<const N: usize>(&mut self) -> [&'a mut [f32]; N] {
         std::array::from_fn(|i| self.write(i))
     }

@@ -37,8 +37,8 @@ impl Team {
     /// Starts `threads` threads. With `None`, starts as many threads as the system offers.
     ///
     /// # Errors
-    /// If the number is 0 or more than [`MAX_THREADS`], or if the system does not start this number
-    /// of threads.
+    /// Fails if the number is 0 or more than [`MAX_THREADS`], or if the system does not start this
+    /// number of threads.
     pub fn new(threads: Option<usize>) -> Result<Self, DeviceError> {
         let count = threads.unwrap_or_else(|| {
             thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS)

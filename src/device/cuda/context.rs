@@ -46,8 +46,8 @@ impl Context {
     /// Opens a GPU.
     ///
     /// # Errors
-    /// If the driver, the device, NVRTC or cuBLAS is not found, or if cuDNN is found but does not
-    /// work.
+    /// Fails if the driver, the device, NVRTC or cuBLAS is not found, or if cuDNN is found but does
+    /// not work.
     pub fn open(options: Options) -> Result<Self, DeviceError> {
         let driver = driver::open(options.ordinal)?;
         let opened = || -> Result<_, DriverError> {
@@ -63,7 +63,7 @@ impl Context {
     /// Properties of the GPU, and the number of free bytes of its memory.
     ///
     /// # Errors
-    /// If the driver does not report the properties.
+    /// Fails if the driver does not report the properties.
     pub fn description(&self) -> Result<Description, DeviceError> {
         self.enter()?;
         driver::current(&self.driver)
@@ -78,7 +78,7 @@ impl Context {
     /// and other programs may use the GPU.
     ///
     /// # Errors
-    /// If the driver does not report the free bytes.
+    /// Fails if the driver does not report the free bytes.
     pub fn available_bytes(&self) -> Result<u64, DeviceError> {
         self.enter()?;
         let free = driver::free_bytes()?;

@@ -174,7 +174,7 @@ impl Dnn {
     /// needs without cuDNN.
     ///
     /// # Errors
-    /// If cuDNN failed for a temporary reason. The next call tries again to make a plan.
+    /// Fails if cuDNN failed for a temporary reason. The next call tries again to make a plan.
     pub(crate) fn takes(&mut self, task: &Task, otherwise: u64) -> Result<bool, DeviceError> {
         let workspace = self.workspace(task, otherwise);
         if workspace.is_err() {

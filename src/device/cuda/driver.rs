@@ -29,7 +29,7 @@ pub struct Description {
 /// All devices, in the order of their ordinals.
 ///
 /// # Errors
-/// If there is no driver, the driver does not work, or it has no device.
+/// Fails if there is no driver, the driver does not work, or it has no device.
 pub fn devices() -> Result<Vec<Description>, DeviceError> {
     let driver = driver_version()?;
     (0..count()?)

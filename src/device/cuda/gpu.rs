@@ -114,7 +114,7 @@ impl Gpu {
     /// Span of memory for a range of offsets.
     ///
     /// # Panics
-    /// If the range reaches outside the memory.
+    /// Panics if the range reaches outside the memory.
     pub(crate) fn span(&self, range: Range<u64>) -> Span<'_> {
         self.memory().all().part(range)
     }
@@ -122,7 +122,7 @@ impl Gpu {
     /// Address of the tensor's first element.
     ///
     /// # Panics
-    /// If the tensor reaches outside the memory.
+    /// Panics if the tensor reaches outside the memory.
     pub(crate) fn first(&self, place: &Place) -> Ptr {
         let element = place.layout.dtype().bytes() as u64;
         let end = place.storage + place.layout.span() as u64 * element;

@@ -140,10 +140,10 @@ impl Gpu {
     /// parameters (CUDA 12.4), the sizes are checked; types are never checked.
     ///
     /// # Errors
-    /// If the kernel does not compile, or cannot be launched.
+    /// Fails if the kernel does not compile, or cannot be launched.
     ///
     /// # Panics
-    /// If the kernel declares parameters of other sizes.
+    /// Panics if the kernel declares parameters of other sizes.
     pub(crate) unsafe fn launch(
         &mut self,
         kernel: Kernel,

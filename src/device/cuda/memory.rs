@@ -65,7 +65,7 @@ impl Span<'_> {
     /// Span of a range of this span's bytes.
     ///
     /// # Panics
-    /// If the range reaches outside the span.
+    /// Panics if the range reaches outside the span.
     pub(super) fn part(self, Range { start, end }: Range<u64>) -> Self {
         assert!(
             start <= end && end <= self.bytes,

@@ -25,7 +25,7 @@ impl Scratch {
     /// Starts with the whole workspace of a run.
     ///
     /// # Panics
-    /// If the workspace reaches outside the memory.
+    /// Panics if the workspace reaches outside the memory.
     pub(crate) fn of(gpu: &Gpu, run: &Operands<'_>) -> Self {
         let all = gpu.span(run.workspace.clone());
         Self { next: all.first(), left: all.bytes() }

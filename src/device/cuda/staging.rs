@@ -49,7 +49,7 @@ impl Staging {
     /// uses all pieces of pinned memory.
     ///
     /// # Panics
-    /// If `to` is shorter than `bytes`.
+    /// Panics if `to` is shorter than `bytes`.
     pub(super) fn upload(&mut self, bytes: &[u8], to: Span<'_>) -> Result<(), DeviceError> {
         for (i, chunk) in bytes.chunks(LARGE).enumerate() {
             let pool = self.pool(chunk.len());
@@ -64,7 +64,7 @@ impl Staging {
     /// device.
     ///
     /// # Panics
-    /// If `from` is shorter than `bytes`.
+    /// Panics if `from` is shorter than `bytes`.
     pub(super) fn download(&mut self, from: Span<'_>, bytes: &mut [u8]) -> Result<(), DeviceError> {
         let mut ahead: VecDeque<(Piece, &mut [u8])> = VecDeque::new();
         for (i, chunk) in bytes.chunks_mut(LARGE).enumerate() {

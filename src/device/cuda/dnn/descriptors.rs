@@ -46,7 +46,7 @@ impl From<Failure> for DeviceError {
 /// Returns the result, or `None` if cuDNN does not support the request.
 ///
 /// # Errors
-/// If cuDNN fails for a temporary reason.
+/// Fails if cuDNN fails for a temporary reason.
 pub(super) fn supported<T>(found: Result<T, Failure>) -> Result<Option<T>, DeviceError> {
     match found {
         Ok(found) => Ok(Some(found)),
