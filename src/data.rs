@@ -190,8 +190,8 @@ impl Dataset {
     /// ```
     ///
     /// # Errors
-    /// Fails if a file cannot be read, if there is no training image, or if all pixels together
-    /// take more than 4 GiB, with one byte for each of the three colors.
+    /// Fails if a file cannot be read, or if there is no training image. Also fails if all pixels
+    /// take more than 4 GiB, with a byte for each of the three colors.
     pub fn folder(folder: &Path, size: Option<[usize; 2]>) -> Result<Self, DataError> {
         folder::load(folder, size)
     }

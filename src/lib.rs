@@ -1,8 +1,8 @@
 //! Dynamic tensor rematerialization (DTR): training in less memory than it would otherwise need,
 //! with bit-identical results.
 //!
-//! Device memory is a cache of tensors. When memory runs short, the runtime evicts tensors; it
-//! recomputes a tensor when the tensor is needed again. The budget is a hard limit in bytes.
+//! Device memory is treated as a cache of tensors. When memory runs short, the runtime evicts
+//! tensors, and recomputes them when they are needed again. The budget is a hard limit in bytes.
 //!
 //! ```
 //! use remat::prelude::*;
@@ -25,26 +25,26 @@
 //! |---|---|
 //! | [`prelude`] | the names that most programs use |
 //! | [`Runtime`] | starts the worker thread that runs everything; new tensors, updates, counters |
-//! | [`Tensor`] | a handle, with ops as methods and operators; dropping it deletes the tensor |
+//! | [`Tensor`] | a handle to a tensor, with ops as methods and operators; dropping the last handle deletes the tensor |
 //! | [`autograd`], [`nn`], [`optim`], `data` | gradients, layers, optimizers, labelled images |
-//! | `checkpoint` | networks and optimizers in files, PyTorch's among them |
+//! | `checkpoint` | networks and optimizers in files; also reads files from PyTorch |
 //! | [`ops`] | each op with its shapes, gradient and kernels; [`CustomOp`](ops::CustomOp) for your own |
 //! | [`evict`] | choosing tensors to evict: `learned` (the default of a runtime), `ancestors` (of an engine by itself), `dtr`, `dtr-eq`, `dtr-local`, `megengine`, `lru`, `largest`, `msps`, `megengine-article`, `random`, `none`, a formula, or your own |
 //! | [`device`] | `cpu` (all ops, no system library), `cuda` (NVIDIA GPUs) and `sim` (bytes and costs only) |
 //! | [`trace`] | recordings of programs |
-//! | `tune` | a budget that passes, and the best way to run in it, found before the first step |
+//! | `tune` | finds a sufficient budget, and the best way to run in it, before the first step |
 //! | [`error`] | all errors, by family |
-//! | [`unstable`] | rooms that may change in any version: engine, graph, command language, lab, planners, collectives |
+//! | [`unstable`] | modules that may change in any version: engine, graph, command language, lab, planners, collectives |
 //!
 //! Features: `data` adds data sets. `serde` adds traces, snapshots and ops as text. `lab` adds the
-//! lab. `cuda` adds NVIDIA GPUs. `mpi` adds ranks that are processes of an MPI job, and needs an MPI
-//! with `mpicc`. `cli`, a default feature, adds the program `remat`.
+//! lab. `cuda` adds NVIDIA GPUs. `mpi` adds ranks that are processes of an MPI job; building needs
+//! an MPI implementation with `mpicc`. `cli`, a default feature, adds the program `remat`.
 //!
 //! # Errors
 //!
-//! Ops return at once. A call with operands of wrong types or shapes returns an error. A failure on
-//! the device is reported by the next read of a tensor that depends on the failed op, or by the
-//! next [`Runtime::sync`]. [`Error`] has a variant for each family of errors.
+//! Ops return at once. A call with operands of wrong types or shapes returns an error immediately.
+//! A failure on the device is reported later, by the next read of a tensor that depends on the
+//! failed op, or by [`Runtime::sync`]. [`Error`] has a variant for each family of errors.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Each file that needs unsafe code, to pass bytes to kernels, allows unsafe code for itself.
@@ -116,8 +116,8 @@ pub use remat_memory as memory;
 pub use remat_memory::{ByteSize, ParseByteSizeError};
 pub use runtime::{Builder, Canceller, CostModelChoice, Pending, PolicyChoice, Runtime, Update};
 
-/// Plans of memory for a recognized step: the planners of [`remat_plan`], and captures, which are
-/// steps of recorded programs as graphs.
+/// Memory plans for a recognized step: the planners of [`remat_plan`], and captures, which turn
+/// steps of recorded programs into graphs.
 #[doc(hidden)]
 pub mod plan {
     pub use crate::capture::CapturedProgram;

@@ -1,9 +1,8 @@
 //! The user's side: a [`Runtime`], which takes commands, and [`Tensor`] handles.
 //!
 //! Commands go to a worker thread, which executes them in order; see `interpreter.rs`. All commands
-//! but `get` and `sync` return at once. Shapes are inferred on the caller's thread, so a call that
-//! reads a shape never waits. Because of the inference, a call with operands of wrong types or
-//! shapes fails at once.
+//! but `get` and `sync` return at once. Shapes are inferred on the caller's thread. Reading a shape
+//! therefore never waits, and operands of wrong types or shapes are refused at once.
 
 mod builder;
 mod create;
@@ -45,8 +44,8 @@ const QUEUE: usize = 1024;
 /// types. A runtime is cheap to clone; all clones send commands to the same worker thread.
 ///
 /// Dropping the last clone waits until all commands are done, ends the worker and frees everything.
-/// Tensors that outlive the runtime cannot be read. After the drop, commands that need a
-/// regeneration fail if no [`Pending`] answer is left to read.
+/// Tensors that outlive the runtime cannot be read. If no [`Pending`] answer is left to read, the
+/// remaining commands fail if they need a regeneration.
 ///
 /// ```
 /// use remat::prelude::*;
@@ -71,7 +70,7 @@ struct Shared<O: Operation, H> {
     control: Arc<Control>,
     home: Arc<Home>,
     next_random: AtomicU64,
-    /// Statistics of the batches since the last update; `None` if batch norms update their running
+    /// Batch statistics since the last update; `None` if batch norms update their running
     /// statistics themselves.
     deferred: Mutex<Option<Vec<Deferred>>>,
     budget: AtomicU64,
@@ -147,14 +146,13 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
 
     /// Uploads a host value.
     ///
-    /// The runtime keeps the host value, shared with the caller, as the tensor's host copy while it
-    /// may be needed. Because of the host copy, the tensor can be evicted and uploaded again. Host
-    /// copies do not count against the budget; [`Stats::host_bytes`] counts them.
-    /// [`Runtime::put_leaf`] keeps no host copy.
+    /// As long as needed, the runtime keeps the value, shared with the caller, as the tensor's host
+    /// copy. The tensor can therefore be evicted, and uploaded again. Host copies do not count
+    /// against the budget; [`Stats::host_bytes`] counts them. [`Runtime::put_leaf`] keeps no host
+    /// copy.
     ///
     /// If the value does not fit on the device, it is uploaded when an op or a `get` reads it. The
-    /// call waits while more than 64 MiB of values that were sent to the worker are not yet
-    /// uploaded.
+    /// call blocks while more than 64 MiB of earlier values wait to be uploaded.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -236,9 +234,9 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// ```
     ///
     /// # Errors
-    /// - The failure because of which the tensor was lost.
-    /// - The failure because of which an update was skipped, if that failure was not reported yet.
-    ///   The next `get` returns the value.
+    /// - If the tensor was lost to a failure: returns this failure.
+    /// - If an update was skipped because of a failure that is not reported yet: returns this
+    ///   failure. The next `get` returns the value.
     /// - If the budget does not suffice to regenerate the tensor, or if the regeneration takes too
     ///   many runs or was cancelled.
     /// - If the tensor belongs to another runtime.
@@ -290,11 +288,11 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
 
     /// Cancels regenerations for the commands sent so far.
     ///
-    /// Before the next op runs again, the command that needs the rerun fails with
-    /// [`RegenerationError::Cancelled`](crate::error::RegenerationError::Cancelled). Of the
-    /// commands sent before `cancel`, later ones also fail if they need a regeneration. `cancel`
-    /// has no effect on commands that need no regeneration, or that are sent after `cancel`. Any
-    /// thread may call `cancel`, for example a Ctrl-C handler.
+    /// Before the next op is rerun, the command that needs the rerun fails with
+    /// [`RegenerationError::Cancelled`](crate::error::RegenerationError::Cancelled). Later commands
+    /// that were sent before the call also fail if they need a regeneration. Commands that need no
+    /// regeneration, and commands that are sent after the call, are unaffected. Any thread may call
+    /// `cancel`, for example a Ctrl-C handler.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -370,8 +368,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     }
 
     /// Marks the end of a step of the training loop. A tensor that was computed from a value of an
-    /// earlier step becomes a leaf if the earlier value has no handle any more. Marks thus keep the
-    /// history of tensors from growing from step to step.
+    /// earlier step becomes a leaf, if the earlier value no longer has a handle. Without marks,
+    /// histories would grow from step to step.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -414,12 +412,12 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// ```
     ///
     /// # Errors
-    /// The first failure that was not reported before.
+    /// Returns the first failure that was not reported before.
     pub fn sync(&self) -> Result<(), Error> {
         self.shared.ask(|reply| Question::Sync { reply })?.wait()
     }
 
-    /// The memory limit in bytes, as last set.
+    /// The current memory limit in bytes.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -473,9 +471,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         self.shared.ask(|reply| Question::Stats { reply })
     }
 
-    /// Ends the recording and writes out all commands that are not written yet. Without a call of
-    /// `finish_recording`, the recording ends when the runtime is dropped, and errors are only
-    /// logged.
+    /// Ends the recording, and writes all commands that are not written yet. If `finish_recording`
+    /// is not called, the recording ends when the runtime is dropped, and errors are only logged.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -494,8 +491,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         self.shared.ask(|reply| Question::FinishRecording { reply })?.wait()
     }
 
-    /// Returns key and counter for the next random op: the runtime's seed, and a number that was
-    /// not used before.
+    /// Returns the key and the counter of the next random op: the runtime's seed, and a number that
+    /// was not used before.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -528,8 +525,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
 
     /// Sets the number of the next random op.
     ///
-    /// A run that continues another run with the same seed must call `set_random_position`. Without
-    /// the call, the random ops of the later run would draw the same numbers again.
+    /// A run that continues another run with the same seed must call `set_random_position`, because
+    /// its random ops would otherwise draw the same numbers again.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -668,8 +665,7 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
 
 /// Reserves `count` consecutive tensor numbers. Returns the first.
 ///
-/// Numbers are unique in the process, so that a tape or gradients never mistake another runtime's
-/// tensor.
+/// Numbers are unique in the process, so that a tape never confuses tensors of two runtimes.
 fn new_ids(count: usize) -> TensorId {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     TensorId(NEXT.fetch_add(count as u64, Ordering::Relaxed))

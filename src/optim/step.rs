@@ -53,9 +53,10 @@ impl Optimizer {
     /// ```
     ///
     /// # Errors
-    /// Fails if `loss` is not a scalar or depends on no watched tensor; if no parameter is watched;
-    /// if two parameters have the same name or are the same tensor. With [`Optimizer::all_or_none`]
-    /// and a rule that counts steps, the call also waits for the updates and returns their error.
+    /// Fails if `loss` is not a scalar or depends on no watched tensor, or if no parameter is
+    /// watched. Also fails if two parameters have the same name or are the same tensor. With
+    /// [`Optimizer::all_or_none`] and a rule that counts steps, the call also waits for the updates
+    /// and returns their error.
     pub fn minimize(
         &mut self,
         tape: Tape,

@@ -1,4 +1,4 @@
-//! Options of a runtime, and its start.
+//! Options of a runtime, and starting a runtime with them.
 
 use super::{QUEUE, Runtime, Worker};
 use crate::command::Window;
@@ -176,7 +176,7 @@ pub struct Builder {
     wrong: Option<String>,
 }
 
-/// A predicate that returns true to give up a regeneration.
+/// A predicate that returns true when regenerations should be given up.
 #[derive(Default)]
 struct Interrupt(Option<Box<dyn Fn() -> bool + Send>>);
 
@@ -231,7 +231,7 @@ impl Builder {
     }
 
     /// Sets a soft limit below the budget, in bytes or as text. Before each op, tensors are evicted
-    /// until the bytes in use are within the soft limit. Default: no soft limit, so that tensors
+    /// until the bytes in use are within the soft limit. By default there is no soft limit: tensors
     /// are evicted only when an allocation does not fit.
     ///
     /// ```
@@ -252,7 +252,7 @@ impl Builder {
         self
     }
 
-    /// Evicts tensors of fewer than `bytes` bytes only when no larger tensor can be evicted.
+    /// Evicts a tensor of fewer than `bytes` bytes only when no larger tensor can be evicted.
     /// Default: 1/4096 of the budget.
     ///
     /// ```
@@ -289,8 +289,8 @@ impl Builder {
     /// region is twice as large as the previous region. Default: off.
     ///
     /// On a custom device, the runtime takes regions with [`Device::take`]. On a CPU, the system
-    /// provides each page when the page is first written, with or without the option. On a GPU, the
-    /// runtime allocates the whole budget at once, and the option only places blocks closer
+    /// provides each page when it is first written, with or without the option. On a GPU, the
+    /// runtime always allocates the whole budget at once, and the option only places blocks closer
     /// together.
     ///
     /// ```
@@ -306,11 +306,11 @@ impl Builder {
         self
     }
 
-    /// The eviction policy: a [`PolicyKind`], or a custom [`Policy`].
+    /// Sets the eviction policy: a [`PolicyKind`], or a custom [`Policy`].
     ///
-    /// Default: [`PolicyKind::Learned`]. Once memory is short, the default policy recognizes the
-    /// program's repeating steps, and uses predictions of later commands. Until a step is
-    /// recognized, the policy works like [`PolicyKind::Ancestors`].
+    /// Default: [`PolicyKind::Learned`]. As soon as memory is short, the default policy recognizes
+    /// the program's repeating steps, and uses predictions of later commands. Until a step is
+    /// recognized, the default policy works like [`PolicyKind::Ancestors`].
     ///
     /// [`Learn::Portfolio`] and [`Learn::Search`] also search for forecasts. The search needs the
     /// feature `lab`, or [`Builder::learn_by`].
@@ -332,7 +332,7 @@ impl Builder {
         self
     }
 
-    /// A custom [`Evictor`] in place of a policy.
+    /// Sets a custom [`Evictor`] in place of a policy.
     ///
     /// ```
     /// use remat::unstable::evict::NeverEvict;
@@ -350,7 +350,7 @@ impl Builder {
         self
     }
 
-    /// The model that estimates the cost of recomputing: a [`CostModelKind`], or a custom
+    /// Sets the model that estimates the cost of recomputing: a [`CostModelKind`], or a custom
     /// [`CostModel`]. Default: [`CostModelKind::Flops`].
     ///
     /// ```
@@ -385,7 +385,7 @@ impl Builder {
         self
     }
 
-    /// Sets how to treat tensors that were recomputed only as inputs of other reruns. Default:
+    /// Sets what happens to tensors that were recomputed only as inputs of other reruns. Default:
     /// [`Dead::Linger`].
     ///
     /// ```
@@ -421,8 +421,8 @@ impl Builder {
         self
     }
 
-    /// Fails a command when regenerating its inputs costs too much. The limit is `limit` times the
-    /// cost of running each needed op once. Default: 100.
+    /// Fails a command when regenerating its inputs costs more than `limit` times as much as
+    /// running each needed op once. Default: 100.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -439,11 +439,10 @@ impl Builder {
     }
 
     /// Checks whether recomputed values have the same bits as before their eviction. `share` is the
-    /// share of evicted values that are checked: above 0 and at most 1. With a share of 1, all
-    /// evicted values are checked. Default: off.
+    /// share of evicted values that are checked: above 0, and at most 1 to check all. Default: off.
     ///
-    /// When a checked value is evicted, its hash is kept on the host. Each time that the value is
-    /// recomputed or restored from its host copy, the hash is compared with the new bits. Steps
+    /// When a checked value is evicted, its hash is kept on the host. Each time the value is
+    /// recomputed, or restored from its host copy, the hash is compared with the new bits. Steps
     /// that run by plan are checked too. If an op gives different bits, the command that needed the
     /// op's output fails with [`Error::OtherBits`]. The error names the op, the step and the first
     /// element that differs. Each later command that needs the value also fails. With a share below
@@ -458,8 +457,8 @@ impl Builder {
     /// makes the step take a twentieth longer.
     ///
     /// On a GPU, the worker waits for the GPU at each check, and checked values are copied to the
-    /// host. A simulated device, as of [`Builder::sim`], has no bits. Starting a runtime on a
-    /// simulated device with `verify_recomputed` is an error.
+    /// host. A simulated device ([`Builder::sim`]) has no bits, so starting a runtime with
+    /// `verify_recomputed` on one is an error.
     ///
     /// [`Stats::hash_bytes`]: crate::Stats::hash_bytes
     ///
@@ -481,7 +480,7 @@ impl Builder {
         self
     }
 
-    /// Seed of random ops, of sampling and of the `random` policy. Default: 0.
+    /// Sets the seed of random ops, of sampling and of the `random` policy. Default: 0.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -500,8 +499,8 @@ impl Builder {
         self
     }
 
-    /// Number of threads for kernels on the CPU, which does not affect results. Default: one thread
-    /// per core.
+    /// Sets the number of threads for CPU kernels. The number does not affect results. Default: one
+    /// thread per core.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -536,15 +535,15 @@ impl Builder {
         self
     }
 
-    /// Sets how many later commands the evictor knows when a command runs. For each later command,
-    /// the evictor knows the tensors that the command reads and frees; see
-    /// [`Future`](crate::graph::Future). Default: 0, so that no command waits for later commands.
+    /// Sets how many of the following commands the evictor knows when a command runs: which tensors
+    /// each of them reads and frees; see [`Future`](crate::graph::Future). Default: 0, so that no
+    /// command waits for later commands.
     ///
-    /// The evictor's knowledge depends on the program alone, never on timing. A command runs once
-    /// `commands` commands have followed. The wait also ends when a command with an answer follows,
-    /// such as a `get`, or when 64 MiB of host values wait. Until then, the last commands of a
-    /// program do not run. If a program is idle, the tensors of its dropped handles are freed with
-    /// its next command.
+    /// The evictor's knowledge depends on the program alone, never on timing. A command waits until
+    /// `commands` further commands have been sent. The wait also ends when a command with an answer
+    /// follows, such as a `get`, or when 64 MiB of host values are waiting. The last commands of a
+    /// program therefore may not run until an answer is requested. While a program is idle, dropped
+    /// tensors are not freed until its next command.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -562,15 +561,15 @@ impl Builder {
 
     /// Sets whether steps run by plan. Default: [`Plan::Off`].
     ///
-    /// With [`Plan::Auto`], a marked step ([`Runtime::step`]) that repeats runs without
+    /// With [`Plan::Auto`], a repeating step that is marked ([`Runtime::step`]) runs without
     /// bookkeeping: all its outputs have fixed offsets in one block of memory. If the step does not
-    /// fit in the budget, the plan also fixes its evictions and recomputations. With an eviction
-    /// threshold or a recompute limit, steps that do not fit have no plan. Steps of different
+    /// fit in the budget, the plan also contains the evictions and recomputations. With an eviction
+    /// threshold or a recompute limit, steps that do not fit are not planned. Steps of different
     /// kinds, such as training and evaluation, have their own plans.
     ///
     /// At the first command that differs from the plan, the runtime leaves the plan. With or
-    /// without a plan, results have the same bits, and the budget holds. Plans are off if
-    /// [`Builder::record`] or [`Builder::look_ahead`] is used.
+    /// without a plan, results have the same bits, and the budget is never exceeded. Plans are off
+    /// if [`Builder::record`] or [`Builder::look_ahead`] is used.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -660,8 +659,8 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// [`RuntimeError::NoDevice`] if the driver, the device or cuBLAS is missing. Other errors, if
-    /// an option is invalid, or the budget cannot be reserved.
+    /// Returns [`RuntimeError::NoDevice`] if the driver, the device or cuBLAS is missing. Also
+    /// fails if an option is invalid, or the budget cannot be reserved.
     #[cfg(feature = "cuda")]
     pub fn cuda(mut self, options: crate::device::cuda::Options) -> Result<Runtime, Error> {
         if let Some(wrong) = self.wrong.take() {
@@ -679,9 +678,9 @@ impl Builder {
     /// Sets a predicate that cancels regenerations, as [`Runtime::cancel`] would. For example, the
     /// predicate may enforce an [`Allowance`](crate::program::Allowance) of ops in a rehearsal.
     ///
-    /// The worker's thread calls `wanted` before each rerun, by plan or not. If `wanted` returns
-    /// true, the command that needs the rerun fails with [`RegenerationError::Cancelled`]. The
-    /// cancelled command has no other effect.
+    /// The worker thread calls `wanted` before each rerun, with or without a plan. If `wanted`
+    /// returns true, the command that needs the rerun fails with [`RegenerationError::Cancelled`],
+    /// and has no other effect.
     ///
     /// [`RegenerationError::Cancelled`]: crate::error::RegenerationError::Cancelled
     ///
@@ -702,22 +701,22 @@ impl Builder {
     }
 
     /// Adds forecasts from [`Runtime::forecasts`] of an earlier run. The policy `learned` uses a
-    /// forecast when it recognizes the forecast's step, in the same budget.
+    /// forecast when it recognizes the step of the forecast, in the same budget.
     #[must_use]
     pub fn forecasts(mut self, forecasts: impl IntoIterator<Item = Forecast>) -> Self {
         self.known.forecasts.extend(forecasts);
         self
     }
 
-    /// Sets that the search for forecasts is already complete: see [`Knowledge::searched`].
+    /// Marks the search for forecasts as already complete; see [`Knowledge::searched`].
     #[cfg(feature = "lab")]
     pub(crate) fn searched(mut self) -> Self {
         self.known.searched = true;
         self
     }
 
-    /// Replaces the search of `learned:portfolio` or `learned:search` by another learner, until the
-    /// policy changes. An example is a learner that only stores the turns, for a later search
+    /// Replaces the search of `learned:portfolio` or `learned:search` with another learner, until
+    /// the policy changes. For example, a learner may only store turns for a later search
     /// (`lab::Search`). A recording does not contain the learner.
     #[must_use]
     pub fn learn_by(mut self, learner: impl Learner + 'static) -> Self {
@@ -768,8 +767,8 @@ impl Builder {
         self
     }
 
-    /// Starts a simulated runtime, which only counts bytes and cost, without data and kernels. On a
-    /// simulated runtime, `get` returns zeros.
+    /// Starts a simulated runtime, which has no data and no kernels, and only counts bytes and
+    /// costs. On a simulated runtime, `get` returns zeros.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -789,8 +788,7 @@ impl Builder {
     }
 
     /// Starts a runtime on a custom device. `make` is called on the worker thread with the budget
-    /// in bytes. If the device has less memory than the budget, the budget becomes the device's
-    /// memory.
+    /// in bytes. If the device has less memory, the budget is lowered to the device's memory.
     ///
     /// ```
     /// use remat::device::sim::{Sim, Speed};

@@ -33,7 +33,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// Forecasts for the steps recognized so far, for [`Builder::forecasts`] of a later run.
     ///
     /// With `turns`, the call waits for the search of each kind of step. If a turn without
-    /// recomputation has `n` ops, the wait ends at the latest after `turns * n` simulated ops. The
+    /// recomputation has `n` ops, the wait ends after `turns * n` simulated ops at the latest. The
     /// result is empty unless the policy is `learned:portfolio` or `learned:search`.
     ///
     /// [`Builder::forecasts`]: super::Builder::forecasts
@@ -54,8 +54,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     }
 
     /// Steps of the program recognized so far, for [`Builder::known_steps`] of a later run. `None`
-    /// if the policy does not look ahead. Also `None` as long as nothing was evicted, unless
-    /// [`Builder::known_steps`] was called.
+    /// if the policy does not look ahead, or if nothing was evicted yet and
+    /// [`Builder::known_steps`] was not called.
     ///
     /// [`Builder::known_steps`]: super::Builder::known_steps
     ///

@@ -4,8 +4,8 @@ use crate::sync::channel::{Receiver, select};
 use std::convert::Infallible;
 use std::sync::Arc;
 
-/// The worker's answer to a call such as `Runtime::get_later`. The caller can wait for the answer
-/// later, and send further commands before.
+/// The worker's answer to a call such as `Runtime::get_later`. The caller can send further commands
+/// before waiting for the answer.
 ///
 /// ```
 /// use remat::prelude::*;
@@ -53,11 +53,13 @@ impl<R> Pending<R> {
     /// ```
     ///
     /// # Errors
-    /// Errors of the command, and [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
+    /// Returns errors of the command, and
+    /// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
     ///
-    /// If the answer has not arrived, a wait in a listener, a cost model, a device or an op of the
-    /// runtime fails with [`RuntimeError::OwnThread`](crate::error::RuntimeError::OwnThread). A
-    /// wait in a process that was forked after the runtime was started fails with
+    /// If the answer has not arrived, two kinds of callers cannot wait. A listener, a cost model, a
+    /// device or an op of the runtime gets
+    /// [`RuntimeError::OwnThread`](crate::error::RuntimeError::OwnThread). A process that was
+    /// forked after the runtime was started gets
     /// [`RuntimeError::Forked`](crate::error::RuntimeError::Forked).
     pub fn wait(self) -> Result<R, Error> {
         if let Some(barred) = self.control.bars_waiting() {

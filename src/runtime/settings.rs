@@ -12,7 +12,7 @@ use std::fmt::Display;
 
 impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// Sets the memory limit, in bytes or as text, up to the budget that the runtime was opened
-    /// with. A smaller limit holds when the call returns: tensors that do not fit in the limit have
+    /// with. When the call returns, a smaller limit already holds: tensors that do not fit have
     /// been evicted.
     ///
     /// ```
@@ -76,8 +76,9 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// ```
     ///
     /// # Errors
-    /// Fails if a custom evictor panics when it receives the current evictions, or if a policy
-    /// searches and the search is not compiled in. After an error, nothing has changed.
+    /// Fails if a custom evictor panics when it is told what is evicted. Also fails if the policy
+    /// searches for forecasts, and the search is not compiled in. After an error, nothing has
+    /// changed.
     pub fn set_policy(&self, policy: impl Into<PolicyChoice>) -> Result<(), Error> {
         let policy = policy.into();
         check_search(&policy)?;
@@ -110,8 +111,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
 
     /// Stops rematerialization, for a phase that is known to fit into the budget.
     ///
-    /// Every tensor is restored and stays resident. Histories and host copies are freed. Ops cost
-    /// no bookkeeping until [`Runtime::enable`].
+    /// Every tensor is restored and stays resident. Histories and host copies are freed. Until
+    /// [`Runtime::enable`], ops need no bookkeeping.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -127,8 +128,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// ```
     ///
     /// # Errors
-    /// Fails if the budget does not hold all tensors. After an error, tensors can be evicted as
-    /// before, except tensors that were already made leaves.
+    /// Fails if all tensors together do not fit in the budget. After an error, tensors can be
+    /// evicted as before, except tensors that were already made leaves.
     pub fn disable(&self) -> Result<(), Error> {
         self.change(Change::Enabled(false))
     }

@@ -53,8 +53,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// An update is skipped if another input is lost to a failure, or if memory does not suffice.
     /// After a skipped update, the handles keep the old values, and the next `get` or `sync`
     /// returns the reason, once. Until the reason is returned, values computed from `targets` are
-    /// lost for the same reason. A later update of the handles that succeeds makes them usable
-    /// again.
+    /// lost for the same reason. A later successful update makes the handles usable again.
     ///
     /// # Errors
     /// Fails as [`Runtime::apply`] does, and if the outputs of the op are not exactly its first
@@ -71,14 +70,14 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         Ok(())
     }
 
-    /// Runs all of several updates, or none.
+    /// Runs several updates, either all or none.
     ///
-    /// No update runs if anything failed since the last [`Runtime::step`], or if memory does not
-    /// hold all inputs and workspaces together. If no update runs, all handles keep the old values,
-    /// and the next `get` or `sync` returns the reason, once.
+    /// No update runs if anything failed since the last [`Runtime::step`], or if all inputs and
+    /// workspaces together do not fit in memory. If no update runs, all handles keep the old
+    /// values, and the next `get` or `sync` returns the reason, once.
     ///
-    /// The updates may run in part only if the device fails halfway, or if a cost model or an op's
-    /// `flops` panics.
+    /// There are two exceptions, in which only some updates run: the device fails halfway, or a
+    /// cost model or an op's `flops` panics.
     ///
     /// ```
     /// use remat::Update;
