@@ -3,9 +3,9 @@
 //!
 //! The format is [safetensors](https://github.com/huggingface/safetensors): names, types and
 //! shapes, then the elements. A file is written and read tensor by tensor. Evicted tensors are
-//! restored within the budget. The host never holds more than one tensor, or 64 MiB of tensors that
-//! are being uploaded. A file gets its final name only when it is complete. If the program is
-//! killed during the write, the old file stays unchanged.
+//! restored within the budget. On the host, there is never more than one tensor, or 64 MiB of
+//! tensors that are being uploaded. A file gets its final name only when it is complete. If the
+//! program is killed during the write, the old file stays unchanged.
 //!
 //! ```
 //! use remat::checkpoint::{Checkpoint, Writer};
@@ -37,16 +37,16 @@
 //! - Parameters and buffers, under the names of PyTorch's state dict of the same architecture.
 //! - State of the optimizer, as `optimizer/<parameter>/<state>`. States are `velocity`, or
 //!   `exp_avg` and `exp_avg_sq`, and `step`, an `i64`.
-//! - `__metadata__`, text by name. The texts given to [`Writer::with`] are stored under their
-//!   names. Names that begin with `remat.` are for the version of this format, the rule of the
-//!   optimizer, and the position of random numbers ([`Runtime::random_position`]).
+//! - `__metadata__`, texts by name. Texts given to [`Writer::with`] keep their names. Names that
+//!   begin with `remat.` are reserved for the version of the format, the rule of the optimizer, and
+//!   the position of random numbers ([`Runtime::random_position`]).
 //!
 //! # Files of other libraries
 //!
 //! [`Checkpoint::open`] reads safetensors of any library: one file, or several files with their
 //! index. [`Checkpoint::known`] recognizes GPT-2 of the transformers library, and ResNets and
-//! DenseNets of torchvision. The tensors determine the architecture, the sizes and the number of
-//! classes. [`Checkpoint::named`] renames tensors to the names of this crate's network, and leaves
+//! DenseNets of torchvision. Architecture, sizes and number of classes are derived from the
+//! tensors. [`Checkpoint::named`] renames tensors to the names of this crate's network, and leaves
 //! out unused tensors, such as masks. [`Checkpoint::convert`] also accepts floats of 16 and 64
 //! bits. One error lists all tensors whose names, types or shapes differ from the network's.
 //!

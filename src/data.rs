@@ -36,11 +36,11 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// Minimum number of values per thread. A thread makes 65,536 values in about 100 us. For fewer
-/// values, starting another thread does not pay.
+/// values, starting another thread is not worthwhile.
 const PIECE: usize = 1 << 16;
 
-/// Random numbers of a synthetic batch. This function is not replaced by [`SplitMix64::of`],
-/// because recordings and reference values depend on its numbers.
+/// Random numbers of a synthetic batch. [`SplitMix64::of`] must not replace this function, because
+/// recordings and reference values depend on its numbers.
 const fn numbers(seed: u64, batch: u64) -> SplitMix64 {
     let key = seed.wrapping_add(1).wrapping_mul(SplitMix64::STEP);
     SplitMix64::new(key ^ batch.wrapping_mul(0xd134_2543_de82_ef95))
@@ -119,8 +119,8 @@ pub enum DataError {
     Description(String),
 }
 
-/// Opens a regular file, and returns its size in bytes. Opening a pipe may wait for ever, and a
-/// device may be endless.
+/// Opens a regular file, and returns its size in bytes. Other files are refused: opening a pipe may
+/// block forever, and a device may be endless.
 fn regular(path: &Path) -> Result<(File, u64), DataError> {
     let io = |error| DataError::Io { path: path.to_owned(), error };
     if !path.metadata().map_err(io)?.is_file() {
@@ -144,7 +144,7 @@ impl Dataset {
     /// ```
     ///
     /// # Panics
-    /// The function never panics: the data is part of the crate and tested.
+    /// Never panics: the data is part of the crate, and tested.
     #[must_use]
     pub fn digits() -> Self {
         digits::load()

@@ -23,19 +23,19 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
     /// One range of bytes, addressed by offsets `0..bytes`. The engine chooses the offset of each
-    /// tensor. Free ranges between tensors may be too small for a new tensor, so the engine merges
-    /// neighbouring free ranges, and moves tensors to make larger free ranges.
+    /// tensor. Free ranges between tensors may be too small for a new tensor. The engine therefore
+    /// merges neighbouring free ranges, and moves tensors to make larger ones.
     Arena {
         /// Size of the range in bytes.
         bytes: u64,
-        /// Alignment of tensors and workspaces: offsets and sizes are multiples of `granularity`. A
-        /// power of two up to 2^31.
+        /// Alignment of tensors and workspaces: offsets and sizes are multiples of `granularity`,
+        /// which is a power of two up to 2^31.
         granularity: u64,
     },
     /// Buffers that the device allocates itself, one for each storage. A buffer has a number
-    /// ([`Place::storage`]) instead of an offset. The first write to a buffer is the first call
-    /// that uses the buffer's number. After [`Device::release`], the number is never used again.
-    /// The engine keeps the sum of the buffers' bytes within the limit.
+    /// ([`Place::storage`]) instead of an offset. The first call that uses a number is the first
+    /// write to the buffer. After [`Device::release`], the number is never used again. The engine
+    /// keeps the sum of the buffers' bytes within the limit.
     ///
     /// Each run writes all its outputs to new buffers. If an output is recomputed while its old
     /// buffer is still resident, the output has two buffers, with two numbers, until the run ends.
@@ -164,8 +164,8 @@ pub trait Device: 'static {
     /// storage and repeats the call.
     fn read(&mut self, from: Place) -> Result<Self::Host, DeviceError>;
 
-    /// Tells an op that was issued and will not run that it is skipped. A simulation runs no ops,
-    /// so it tells an op nothing.
+    /// Tells an op that it is skipped: the op was issued, and will not run. A simulation runs no
+    /// ops, and tells them nothing.
     fn skip(&mut self, op: &Self::Op, why: &(dyn std::error::Error + 'static)) {
         op.skipped(why);
     }
@@ -282,7 +282,7 @@ pub trait Device: 'static {
     /// Waits until all calls have taken effect.
     ///
     /// # Errors
-    /// A failure of an earlier call, if no call has returned the failure yet.
+    /// Returns the failure of an earlier call, if no call has returned it yet.
     fn sync(&mut self) -> Result<(), DeviceError> {
         Ok(())
     }

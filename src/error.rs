@@ -1,8 +1,8 @@
 //! Errors, grouped by what a user can do about them.
 //!
 //! [`Error`] has a variant for each family of errors. A variant holds the family's own error type,
-//! wrapped in a [`Failure`]. The wrapper gives each failure a key, which clones share. Two failures
-//! with equal text have different keys.
+//! wrapped in a [`Failure`]. A failure has a key, which its clones share. Two failures never have
+//! the same key, even if their texts are equal.
 
 mod failure;
 mod kinds;
@@ -100,8 +100,8 @@ impl Error {
         }
     }
 
-    /// Key of the reported failure. Errors of all values that were lost to one failure have the
-    /// same key. Two failures never share a key, even if their texts are equal.
+    /// Key of the failure. All values that are lost to one failure return errors with the same key.
+    /// Two failures never share a key, even if their texts are equal.
     ///
     /// ```
     /// use remat::error::RegenerationError;

@@ -173,7 +173,7 @@ pub trait Module: Send {
     /// Fails if the module does not accept the shape or the type of the input.
     fn forward(&mut self, x: &Tensor, mode: Mode) -> Result<Tensor, Error>;
 
-    /// Adds all parameters and buffers to `found` in a fixed order, with names such as
+    /// Adds all parameters and buffers to `found`, in a fixed order, with names such as
     /// `layer1.0.conv1.weight`.
     fn state<'a>(&'a mut self, prefix: &str, found: &mut Vec<(String, State<'a>)>);
 }

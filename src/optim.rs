@@ -1,10 +1,10 @@
 //! Optimizers: update rules that move parameters along their gradients, and learning-rate
 //! schedules.
 //!
-//! An [`Optimizer`] keeps the state that its [`Rule`] needs from earlier steps as tensors beside
-//! the parameters. The state is never evicted. The state is updated in place, and counts towards
-//! the budget. [`Optimizer::minimize`] runs the backward pass of a tape and updates the parameters.
-//! The backward pass and the update can also be called separately:
+//! An [`Optimizer`] stores what its [`Rule`] needs from earlier steps in tensors beside the
+//! parameters. This state is updated in place, counts towards the budget, and is never evicted.
+//! [`Optimizer::minimize`] runs the backward pass of a tape and updates the parameters. The
+//! backward pass and the update can also be called separately:
 //!
 //! ```
 //! use remat::nn::Linear;
@@ -38,17 +38,17 @@
 //!
 //! By default `minimize` updates each parameter as soon as its gradient is complete, while the
 //! backward pass still runs ([`Optimizer::step_in_backward`]). After the update, the gradient is
-//! freed, so only a few gradients exist at a time. Freeing gradients early saves, at the end of the
-//! backward pass, as many bytes as the parameters have. With small activations, the saving is up to
-//! a third of the peak for SGD, whose memory holds parameters, velocities and gradients. For AdamW,
-//! which has two state tensors for each parameter, the saving is up to a quarter.
+//! freed, so only a few gradients exist at a time. At the end of the backward pass, this saves as
+//! many bytes as the parameters have. With small activations, the saving is up to a third of the
+//! peak for SGD, whose memory holds parameters, velocities and gradients. For AdamW, which has two
+//! state tensors per parameter, the saving is up to a quarter.
 //!
 //! Without `step_in_backward`, all gradients are computed before the first update. Two settings
-//! need all gradients, and therefore also delay the updates: clipping by the norm of all gradients
-//! ([`Optimizer::max_norm`]), and steps that update either all parameters or none
-//! ([`Optimizer::all_or_none`]). Delayed updates run in groups, each of which pins at most a share
-//! of the budget ([`Optimizer::fused_share`]). Groups are faster for thousands of small tensors,
-//! because a kernel for a small tensor takes longer to start than to run.
+//! need all gradients at once, and so also delay the updates. [`Optimizer::max_norm`] clips by the
+//! norm of all gradients, and [`Optimizer::all_or_none`] updates either all parameters or none.
+//! Delayed updates run in groups, each of which pins at most a share of the budget
+//! ([`Optimizer::fused_share`]). Groups are faster for thousands of small tensors, because a kernel
+//! for a small tensor takes longer to start than to run.
 //!
 //! # Micro-batches
 //!
@@ -59,9 +59,9 @@
 //!
 //! # Several ranks
 //!
-//! With [`Optimizer::distributed`], each rank of a training computes the gradients of its part of a
-//! batch. The gradients are summed over all ranks before a parameter is updated, so parameters are
-//! the same on all ranks.
+//! With [`Optimizer::distributed`], each rank computes the gradients of its part of a batch.
+//! Gradients are summed over all ranks before a parameter is updated, so parameters are the same on
+//! all ranks.
 
 mod clip;
 mod distributed;
@@ -102,8 +102,8 @@ use smallvec::SmallVec;
 pub struct Optimizer {
     /// Learning rate; may change between steps.
     pub lr: f32,
-    /// Weight decay of parameters whose group sets none. [`Rule::Sgd`] adds the weight decay times
-    /// the parameter to the gradient (an L2 penalty). The other rules multiply parameters by
+    /// Weight decay of parameters whose group does not set one. [`Rule::Sgd`] adds the weight decay
+    /// times the parameter to the gradient (an L2 penalty). The other rules multiply parameters by
     /// `1 - lr * weight_decay` in each step, independently of the gradients.
     pub weight_decay: f32,
     /// Whether [`Optimizer::minimize`] updates each parameter, and frees its gradient, while the
@@ -117,8 +117,8 @@ pub struct Optimizer {
     pub step_in_backward: bool,
     /// Whether a step updates either all parameters or none. The setting is off by default.
     ///
-    /// If on, parameters, state and running statistics keep their old values after a failed step.
-    /// The step can then be tried again with a smaller batch.
+    /// If on, parameters, state and running statistics keep their old values after a failed step,
+    /// which can then be tried again with a smaller batch.
     pub all_or_none: bool,
     /// Limit for the norm of all gradients together. Gradients with a larger norm are scaled down
     /// to the limit; see [`clip_grad_norm`].
@@ -238,12 +238,12 @@ impl Optimizer {
     /// [`Optimizer::minimize_with`]. All ranks must train the same network from the same
     /// parameters, with the same optimizer; data, budgets and policies may differ.
     ///
-    /// To average over the ranks, divide each loss by [`Ranks::size`]. The parameters have the bits
-    /// of one rank that runs the parts of all ranks as micro-batches, in the order of the ranks.
+    /// To average over the ranks, divide each loss by [`Ranks::size`]. Parameters get the same bits
+    /// as on one rank that runs the parts of all ranks as micro-batches, in the order of the ranks.
     ///
     /// A parameter that has no gradient on some ranks gets the sum of the other ranks. A parameter
-    /// that has no gradient on any rank is not updated. A step that fails on one rank fails on all
-    /// ranks, starting with the first gradient that the rank has lost.
+    /// that has no gradient on any rank is not updated. If a step fails on one rank, all ranks
+    /// fail, starting with the first gradient that the rank has lost.
     ///
     /// Running statistics of a batch norm are not summed: each rank keeps the statistics of its own
     /// data. [`Ranks::broadcast`] copies the statistics of one rank to all ranks.

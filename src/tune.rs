@@ -1,10 +1,11 @@
-//! Tuning of a run before its first step. The tuner finds a budget in which the run passes, and
+//! Tuning of a run before its first step. The tuner finds a budget that suffices for the run, and
 //! forecasts for its steps.
 //!
 //! A [`Tuner`] rehearses a [`Trainable`] program on a simulated device, which only counts bytes and
-//! costs. The tuner refuses a budget that is too small and names a budget that passes. With a
-//! tuner, even the first step of the run is predicted. In simulated runs, the tuner searches which
-//! evictions suit a step best, and how much of the budget to use.
+//! costs. A budget *passes* if the rehearsal runs to its end within the budget. The tuner refuses a
+//! budget that is too small, and names one that passes. With a tuner, even the first step of the
+//! run is predicted. Simulated runs show which evictions suit a step best, and how much of the
+//! budget to use.
 //!
 //! ```
 //! use remat::prelude::*;
@@ -40,13 +41,12 @@
 //!
 //! Percentages are shares of the *full budget*: the smallest budget found under which the rehearsed
 //! run evicts nothing with any policy. The full budget is larger than the peak of bytes in use,
-//! because blocks leave holes between them. Rehearsals try budgets from the peak on, at first a
-//! quarter of a percent apart. The first budget that evicts nothing is the full budget.
+//! because blocks leave holes between them. Rehearsals try budgets from the peak upwards, at first
+//! a quarter of a percent apart. The first budget that evicts nothing is the full budget.
 //!
-//! For a replay of a recording, more budgets are tried, and the budgets tried up to 2 % above the
-//! full budget must evict nothing, too
-//! ([`Unbudgeted::full_budget`](crate::lab::Unbudgeted::full_budget)). Therefore the full budget of
-//! a replay may be slightly larger.
+//! A replay of a recording tries more budgets. Tried budgets up to 2 % above the full budget must
+//! also evict nothing ([`Unbudgeted::full_budget`](crate::lab::Unbudgeted::full_budget)). Therefore
+//! the full budget of a replay may be slightly larger.
 
 mod cache;
 mod chosen;
@@ -128,7 +128,7 @@ impl fmt::Debug for StandIn {
     }
 }
 
-/// Names of options in messages: the flags of a program, or plain words.
+/// Names of options, as messages show them: the flags of a program, or plain words.
 ///
 /// ```
 /// use remat::Runtime;
@@ -267,9 +267,9 @@ impl<'a> Tuner<'a> {
     /// [`Learned(Learn::Portfolio)`](crate::evict::Learn::Portfolio) and `Learned(Learn::Search)`.
     /// `remat train` uses the portfolio, and [`Plan::Auto`](crate::Plan::Auto).
     ///
-    /// Each rehearsal has a runtime of its own, so `make` is called several times. An object for
-    /// only one runtime, such as a recorder, belongs on the result of [`Tuned::builder`]. The tuner
-    /// sets budget and threshold.
+    /// Each rehearsal has a runtime of its own, so `make` is called several times. Set an object
+    /// that only one runtime can use, such as a recorder, on the result of [`Tuned::builder`]. The
+    /// tuner sets budget and threshold.
     ///
     /// ```
     /// use remat::evict::Learn;
@@ -298,8 +298,8 @@ impl<'a> Tuner<'a> {
     }
 
     /// Sets the memory that the run may use: `"40%"` of the full budget, `"64MiB"`, a number of
-    /// bytes, or `"auto"` for the free memory. Default: 40 %. If 40 % does not pass, the default is
-    /// the smallest percentage found that passes.
+    /// bytes, or `"auto"` for the free memory. Default: 40 %, or the smallest larger percentage
+    /// found that passes.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -361,9 +361,9 @@ impl<'a> Tuner<'a> {
         self
     }
 
-    /// Sets a file with the forecasts of earlier runs, to which new forecasts are added. A file of
-    /// another device, number of threads, cost model or version of this crate is refused. Default:
-    /// no file.
+    /// Sets a file with forecasts of earlier runs, to which new forecasts are added. A file is
+    /// refused if it is from another device, number of threads, cost model or version of this
+    /// crate. Default: no file.
     ///
     /// ```
     /// use remat::Runtime;

@@ -228,10 +228,10 @@ impl Tape {
     /// each op as soon as the backward pass has used them.
     ///
     /// The function commits the result and the gradients: it cuts their compute paths, so that they
-    /// are never recomputed. The forward pass may call [`Runtime::replace`], for example to set
-    /// running statistics. A replaced tensor keeps its new value even if a later update fails. In
-    /// contrast, [`Optimizer::minimize`](crate::optim::Optimizer::minimize) can undo the
-    /// replacements of the forward pass after a failure.
+    /// are never recomputed. A tensor that the forward pass replaced ([`Runtime::replace`]), such
+    /// as running statistics, keeps its new value even if a later update fails. In contrast,
+    /// [`Optimizer::minimize`](crate::optim::Optimizer::minimize) can undo these replacements after
+    /// a failure.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -253,8 +253,8 @@ impl Tape {
         Ok(gradients)
     }
 
-    /// Computes gradients and records the ops that compute them, for gradients of gradients. The
-    /// function keeps the tape and all compute paths.
+    /// Computes gradients, and records the ops that compute them, so that gradients of gradients
+    /// can be computed. The function keeps the tape and all compute paths.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -316,10 +316,10 @@ impl Tape {
     /// Computes the gradients of [`Tape::backward`], and adds each gradient to `gradients` in place
     /// as soon as it is complete.
     ///
-    /// Use this method to split a batch into parts, and to take one optimizer step on the sum of
-    /// the parts' gradients. The gradients of a single part are never all in memory at the same
-    /// time. Update the watched tensors only after the last part, so that the gradients of all
-    /// parts belong to the same values of the tensors.
+    /// Use this method to split a batch into parts, and take one optimizer step on the sum of the
+    /// parts' gradients. The gradients of a part are never all in memory at the same time. Update
+    /// the watched tensors only after the last part, so that the gradients of all parts belong to
+    /// the same values of the tensors.
     ///
     /// ```
     /// use remat::autograd::Gradients;
@@ -380,7 +380,7 @@ impl Tape {
     /// ```
     ///
     /// # Errors
-    /// Errors of [`Tape::backward`], and errors of `complete`.
+    /// Fails as [`Tape::backward`] does, and if `complete` fails.
     pub fn backward_with(
         self,
         result: &Tensor,

@@ -45,7 +45,7 @@ pub struct Checkpoint {
     converts: bool,
 }
 
-/// A tensor that must equal another tensor of the file.
+/// A tensor that must be equal to another tensor of the file.
 #[derive(Debug)]
 struct Tie {
     name: String,
@@ -288,12 +288,11 @@ impl Checkpoint {
     /// ```
     ///
     /// # Errors
-    /// Fails if the names differ, or a type or shape differs. The error lists all differing
-    /// tensors, and the module is unchanged.
+    /// Fails if names, types or shapes differ. The error lists all tensors that differ, and the
+    /// module is unchanged.
     ///
-    /// An error if the file cannot be read, a number is too large for the type that it is converted
-    /// to, or the runtime fails. After such an error, some tensors of the module may be new and
-    /// others old.
+    /// Also fails if the file cannot be read, a number is too large for its new type, or the
+    /// runtime fails. After such an error, some tensors of the module may be new and others old.
     pub fn load(&self, runtime: &Runtime, module: &mut dyn Module) -> Result<(), CheckpointError> {
         self.fit(module)?;
         for tie in &self.ties {
@@ -327,8 +326,7 @@ impl Checkpoint {
     /// ```
     ///
     /// # Errors
-    /// Fails if the names differ, or a type or shape differs. The error lists all differing
-    /// tensors.
+    /// Fails if names, types or shapes differ. The error lists all tensors that differ.
     pub fn fit(&self, module: &mut dyn Module) -> Result<Fit, CheckpointError> {
         let layouts = state(module).into_iter().map(|(name, state)| {
             let (State::Parameter(tensor) | State::Buffer(tensor)) = state;
@@ -365,8 +363,8 @@ impl Checkpoint {
     /// ```
     ///
     /// # Errors
-    /// Fails if the file has no optimizer, or an optimizer of another kind. Also the errors of
-    /// [`Checkpoint::load`].
+    /// Fails if the file has no optimizer, or an optimizer of another kind. Also fails as
+    /// [`Checkpoint::load`] does.
     pub fn load_optimizer(
         &self,
         runtime: &Runtime,

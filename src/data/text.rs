@@ -74,7 +74,7 @@ impl Text {
     /// ```
     ///
     /// # Panics
-    /// The function never panics: the text is part of the crate and tested.
+    /// Never panics: the text is part of the crate, and tested.
     #[must_use]
     pub fn moby_dick() -> Self {
         let mut bytes = Vec::new();
@@ -270,9 +270,9 @@ impl<'a> Windows<'a> {
         self.at(&indices.iter().map(|i| i * self.context).collect::<Vec<_>>())
     }
 
-    /// Like [`Windows::batch`], but shifts each window at random towards the end, by less than its
-    /// length and within the part. The shifts give two passes over the part different windows.
-    /// `seed` and `draw` determine the shifts; each batch should have its own `draw`.
+    /// Like [`Windows::batch`], but shifts each window towards the end at random, by less than its
+    /// length and within the part. Because of the shifts, two passes over the part have different
+    /// windows. `seed` and `draw` determine the shifts; each batch should have its own `draw`.
     ///
     /// ```
     /// use remat::data::Text;

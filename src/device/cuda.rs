@@ -2,9 +2,9 @@
 //! the libraries are loaded at run time.
 //!
 //! All tensors lie in one allocation of the budget's size. Kernels, library calls and copies are
-//! queued on one stream, which works asynchronously. The stream works in order. The engine can
-//! therefore reuse an offset for another tensor without waiting for the device. The host waits in
-//! two cases only: in a read that must return the value, and while too many bytes of uploads are
+//! queued on one stream, which works asynchronously. Because the stream works in order, the engine
+//! can reuse an offset for another tensor without waiting for the device. The host waits in two
+//! cases only: in a read that must return the value, and while too many bytes of uploads are
 //! unfinished.
 //!
 //! A repeated run of an op gives the same bits. Kernels add in an order that depends only on
@@ -87,7 +87,7 @@ pub trait Kernels: Operation {
     /// memory of `gpu`, and the workspace begins at a multiple of 256 bytes. Outputs and workspace
     /// overlap neither each other nor an input. The only exception is an output that overwrites its
     /// own old value in place. [`Cuda`] checks all conditions of this section before the call. An
-    /// op that calls this function of another op must guarantee the conditions, too.
+    /// op that calls this function on another op must guarantee the conditions, too.
     ///
     /// # Errors
     /// A failure of the run.
@@ -121,7 +121,7 @@ impl<O: Kernels> Cuda<O> {
     /// Opens a GPU, and allocates `bytes` bytes of its memory.
     ///
     /// # Errors
-    /// Errors of [`Context::open`], or too little free memory.
+    /// Fails as [`Context::open`] does, and if too little memory is free.
     pub fn new(bytes: u64, options: Options) -> Result<Self, DeviceError> {
         Self::of(&Context::open(options)?, bytes)
     }

@@ -1,9 +1,8 @@
-//! A device that only counts bytes. The device stores no data and computes no results. The device
-//! computes the duration of a run by a formula.
+//! A device that only counts bytes: it stores no data and computes no results. A formula gives the
+//! duration of a run.
 //!
-//! The simulator runs the engine on a [`Sim`]. If the simulated device has the workspaces and costs
-//! of a real device, the engine evicts and recomputes the storages that it would evict and
-//! recompute on the real device.
+//! The simulator runs the engine on a [`Sim`]. If a simulated device has the workspaces and costs
+//! of a real device, evictions and recomputations are the same as on the real device.
 
 use crate::device::cpu::Kernels;
 use crate::device::{Call, Device, DeviceError, Memory, Place, Took};
@@ -117,8 +116,8 @@ impl<O: Operation, H: HostValue> Sim<O, H> {
 }
 
 impl<O: Kernels> Sim<O, HostTensor> {
-    /// Makes a device that simulates a `cpu` device of `bytes` bytes. The simulated device computes
-    /// nothing, but has the peak of memory of the `cpu` device.
+    /// Makes a device that simulates a `cpu` device of `bytes` bytes: it computes nothing, but has
+    /// the same peak of memory.
     #[must_use]
     pub fn cpu(bytes: u64) -> Self {
         Self::new(bytes, Speed::CPU).with_workspace(O::cpu_workspace)

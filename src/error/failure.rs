@@ -7,8 +7,8 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FailureKey(u64);
 
-/// A failure that happened once: an error, which [`Deref`] gives, and a key. Clones share the error
-/// and the key.
+/// A failure that happened once: an error, accessible through [`Deref`], and a key. Clones share
+/// the error and the key.
 ///
 /// ```
 /// use remat::error::RegenerationError;

@@ -106,8 +106,7 @@ pub enum RegenerationError {
         /// Limit that the user set.
         limit: f64,
     },
-    /// The repeated runs of a step are many times the ops of the step: memory is too short for the
-    /// step.
+    /// A step reran many times as many ops as it has: memory is too short for the step.
     #[error(
         "this step has recomputed {runs} ops, more than {limit} times its own {ops} ops; raise the budget, or take a \
          smaller batch"
@@ -154,7 +153,7 @@ pub enum HandleError {
     },
 }
 
-/// Error of a runtime as a whole.
+/// Error that concerns a whole runtime.
 ///
 /// ```
 /// use remat::error::RuntimeError;
@@ -167,7 +166,7 @@ pub enum HandleError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RuntimeError {
-    /// The settings make no sense.
+    /// The settings are invalid or contradict each other.
     #[error("{0}")]
     Settings(String),
     /// The device could not be opened.

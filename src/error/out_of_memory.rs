@@ -4,12 +4,12 @@
 use remat_memory::ByteSize;
 use std::fmt;
 
-/// Budget with which the program would have passed the point of the failure.
+/// Budget with which the program would have got past the failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PassingBudget {
     /// Budget in bytes. [`ByteSize`] prints the budget as text that parses to an equal number.
     pub bytes: u64,
-    /// Number of ops that the rehearsal simulated: ops that make the values present at its start,
+    /// Number of ops that the rehearsal simulated: those that make the values present at its start,
     /// and all later ops up to the failure.
     pub ops: u64,
 }
@@ -53,15 +53,15 @@ pub struct OutOfMemory {
     /// Bytes that could still have been evicted. Above 0 only if evicting all evictable bytes would
     /// not have sufficed, or if the policy never evicts.
     pub evictable: u64,
-    /// Number of values without a handle that are kept only to recompute other values. 0 unless
-    /// most values have no handle, and step marks are missing.
+    /// Number of values without a handle that are kept only to recompute other values. The number
+    /// is 0 unless most values have no handle, and step marks are missing.
     pub unmarked: usize,
     /// Message of the device, if its own memory ran out before the budget was used up.
     pub device: Option<String>,
     /// Five largest holders of memory: name, bytes, and the reason why the bytes cannot be evicted.
     pub holders: Vec<(String, u64, &'static str)>,
-    /// Larger budget with which a rehearsal of the program passed the point of the failure. `None`
-    /// if no tried budget passed, or if no budget was tried.
+    /// Larger budget with which a rehearsal of the program got past the failure. `None` if no tried
+    /// budget was large enough, or if no budget was tried.
     ///
     /// The search needs the feature `lab` and a policy of the crate. A budget is searched only for
     /// failures in the first two steps, and in the two steps after an out-of-memory error.

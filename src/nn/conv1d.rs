@@ -63,7 +63,7 @@ impl Conv1d {
     /// ```
     ///
     /// # Errors
-    /// Errors of the runtime that draws the bias.
+    /// Fails if the runtime cannot draw the bias.
     pub fn with_bias(mut self, runtime: &Runtime) -> Result<Self, Error> {
         self.bias = Some(init::bias_of(runtime, &self.weight, self.weight.shape()[0], Fan::In)?);
         Ok(self)

@@ -56,7 +56,7 @@ impl ConvTranspose2d {
     /// `±1 / sqrt(outputs / groups * height * width)`, as in PyTorch.
     ///
     /// # Errors
-    /// Errors of the runtime that draws the bias.
+    /// Fails if the runtime cannot draw the bias.
     pub fn with_bias(mut self, runtime: &Runtime) -> Result<Self, Error> {
         self.bias = Some(init::bias_of(runtime, &self.weight, self.outputs, Fan::In)?);
         Ok(self)

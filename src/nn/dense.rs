@@ -69,9 +69,8 @@ impl Dense {
         self.product(x, &self.weight)? + &self.bias
     }
 
-    /// Computes the output features in the range `outputs`. This method slices the weight, not the
-    /// result. The gradient of a slice is as large as the sliced tensor, and the weight is smaller
-    /// than the result.
+    /// Computes the output features in the range `outputs`. The method slices the weight, not the
+    /// result: the gradient of a slice is as large as the sliced tensor, and the weight is smaller.
     pub fn part(&self, x: &Tensor, outputs: Range<usize>) -> Result<Tensor, Error> {
         let weight = self.weight.slice(usize::from(!self.is_turned), outputs.clone())?;
         self.product(x, &weight)? + self.bias.slice(0, outputs)?

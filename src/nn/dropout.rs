@@ -4,8 +4,7 @@ use crate::ops::Tensor;
 
 /// Dropout. In training, the layer zeroes each element with a given probability, and scales the
 /// remaining elements up. In inference, the layer returns its input. The runtime's seed decides
-/// which elements are zeroed. If the runtime recomputes the op, the op zeroes the elements that it
-/// zeroed in its first run.
+/// which elements are zeroed. A recomputed dropout zeroes the same elements as in its first run.
 ///
 /// ```
 /// use remat::nn::Dropout;

@@ -30,9 +30,9 @@ impl Default for Sampling {
     }
 }
 
-/// Continues a text with a network, such as a [`gpt`](super::gpt), that computes logits `[n, t,
-/// vocabulary]` for texts `[n, t]`. Each new token is drawn with the probabilities that the network
-/// computes for it from the text so far. The function calls `told` with each new token, and `told`
+/// Continues a text with a network, such as a [`gpt`](super::gpt), that computes logits
+/// `[n, t, vocabulary]` for texts `[n, t]`. Each new token is drawn from the probabilities that the
+/// network computes from the text so far. The function calls `told` with each new token, and `told`
 /// may end the text.
 ///
 /// Random numbers come from Philox4x32-10: the key is the seed, and the counter is the number of

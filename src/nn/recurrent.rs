@@ -68,8 +68,7 @@ impl Weights {
     }
 
     /// Multiplies an input by its weights: `x [n, inputs]` to `[n, gates * hidden]`, without bias.
-    /// The bias is added later, because adding it here would need memory for a second tensor `[n,
-    /// gates * hidden]`.
+    /// Adding the bias here would need memory for a second tensor `[n, gates * hidden]`.
     fn of_input(&self, x: &Tensor) -> Result<Tensor, Error> {
         x.matmul(&self.weight_ih.t()?)
     }

@@ -34,8 +34,8 @@ pub enum Upsampling {
 }
 
 impl Default for UNet {
-    /// Sizes of the paper. In contrast to the paper, convolutions are padded, so that images keep
-    /// their size, and a batch norm follows each convolution.
+    /// Sizes of the paper. Unlike in the paper, convolutions are padded, so that images keep their
+    /// size, and a batch norm follows each convolution.
     fn default() -> Self {
         Self { width: 64, depth: 4, up: Upsampling::Transposed }
     }

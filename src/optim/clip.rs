@@ -7,10 +7,10 @@ use crate::runtime::Runtime;
 /// Scales down the gradients of a module if the norm of all gradients together is above `max_norm`.
 /// Returns the norm before scaling.
 ///
-/// The function works as PyTorch's `clip_grad_norm_`. All gradients are multiplied by the same
-/// factor, `max_norm / (norm + 1e-6)` or 1. The norm is computed on the device, and the call does
-/// not wait for it. Gradients are replaced one by one. Gradients of tensors outside the module are
-/// unchanged.
+/// The function works like PyTorch's `clip_grad_norm_`. All gradients are multiplied by one factor,
+/// `max_norm / (norm + 1e-6)` or 1. The norm is computed on the device, and the call does not wait
+/// for it. Gradients are replaced one by one. Gradients of tensors outside the module do not
+/// change.
 ///
 /// ```
 /// use remat::nn::Linear;

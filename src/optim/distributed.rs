@@ -1,7 +1,7 @@
 //! Gradients of all ranks, summed before the parameters are updated.
 //!
-//! All ranks must reduce the same parameters in the same order, whatever order the backward pass of
-//! a rank completes the gradients in. The order is that of the first backward pass of rank 0. A
+//! All ranks must reduce the same parameters in the same order, even if their backward passes
+//! complete gradients in different orders. The first backward pass of rank 0 sets the order. A
 //! gradient that is complete before its turn waits.
 
 use crate::autograd::{Gradients, Tape};
@@ -20,9 +20,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A step's reduction of gradients. Parameters are named by their positions in the module.
 ///
-/// Sums are made beside the ops of the backward pass. Gradients wait for their sums in a buffer of
-/// fixed size. When the buffer is full, the oldest sum is taken out first, so what happens in which
-/// order does not depend on times.
+/// Sums are made while the ops of the backward pass run. Gradients wait for their sums in a buffer
+/// of fixed size. When the buffer is full, the oldest sum is taken out first, so the order of
+/// events does not depend on timing.
 pub(super) struct Reduction<'a> {
     ranks: &'a Ranks,
     runtime: &'a Runtime,
@@ -167,12 +167,12 @@ impl<'a> Reduction<'a> {
     }
 }
 
-/// Order in which all ranks reduce the parameters: that of the backward pass of rank 0. A simulation
-/// runs no collective, and has the order of its own backward pass. `places` has the positions of all
-/// parameters.
+/// Order in which all ranks reduce the parameters, set by the backward pass of rank 0. A simulation
+/// runs no collective, and uses the order of its own backward pass. `places` has the positions of
+/// all parameters.
 ///
 /// # Errors
-/// Errors of the step so far.
+/// Returns errors of the step so far.
 pub(super) fn agree_order(
     ranks: &Ranks,
     runtime: &Runtime,
@@ -202,8 +202,8 @@ pub(super) fn agree_order(
     }
 }
 
-/// Op that returns the memory of the buffer, so that it counts towards the budget. The buffer itself
-/// is memory of the host: nothing is written to the op's output.
+/// Op whose output has the size of the buffer, so that the buffer counts towards the budget. The
+/// buffer itself is host memory: nothing is written to the op's output.
 #[derive(Debug)]
 pub(super) struct ReserveBuffer {
     /// Size in bytes.
@@ -231,11 +231,11 @@ impl CustomOp for ReserveBuffer {
 impl Ranks {
     /// Gives the batch norms on `runtime` the running statistics of all ranks, from now on.
     ///
-    /// Each rank makes the call for its own runtime. A batch norm then keeps the statistics of its
-    /// batch, and a distributed [`Optimizer`](crate::optim::Optimizer) applies the statistics of
-    /// all ranks to the running statistics, in the order of the ranks. All ranks must run the same
-    /// batch norms equally often in a step. Without the call, each rank has running statistics of
-    /// its own part of the data.
+    /// Each rank calls this function for its own runtime. A batch norm then keeps the statistics of
+    /// its batch, and a distributed [`Optimizer`](crate::optim::Optimizer) applies the statistics
+    /// of all ranks to the running statistics, in the order of the ranks. All ranks must run the
+    /// same batch norms equally often in a step. Without the call, each rank keeps running
+    /// statistics of its own part of the data.
     ///
     /// ```
     /// use remat::nn::BatchNorm2d;

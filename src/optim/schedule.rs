@@ -1,4 +1,4 @@
-/// Learning rate over a run, as a function only of the step's number. A resumed run therefore has
+/// Learning rate over a run, as a function of the step's number alone. A resumed run therefore has
 /// the same rates as an uninterrupted run.
 ///
 /// ```
@@ -73,8 +73,7 @@ impl Schedule {
         Self(Shape::Cosine { from, to, steps })
     }
 
-    /// Changes from one rate to another in `steps` steps along a line, and stays at the second
-    /// rate.
+    /// Changes linearly from one rate to another in `steps` steps, and stays at the second rate.
     ///
     /// ```
     /// use remat::optim::Schedule;

@@ -286,7 +286,7 @@ impl Optimizer {
     }
 
     /// Reserves the buffer in which gradients wait for their sums. Returns the size of the buffer
-    /// in bytes: the size of the ranks' buffer, or less if fewer bytes have room for all gradients.
+    /// in bytes: the size of the ranks' buffer, or less if all gradients fit in fewer bytes.
     fn reserve(
         &mut self,
         ranks: &Ranks,

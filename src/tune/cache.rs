@@ -8,8 +8,8 @@ use std::fmt;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-/// Forecasts in a file, with their origin. A forecast belongs to a step and a budget. For other
-/// steps and budgets, the forecast is unused and harmless.
+/// Forecasts in a file, with their origin. A forecast belongs to a step and a budget. With other
+/// steps or budgets, the forecast is not used, and does no harm.
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Cache {

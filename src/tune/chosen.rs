@@ -40,8 +40,8 @@ pub struct ChosenBudget {
 }
 
 impl ChosenBudget {
-    /// Makes the error for a default budget that is larger than the free memory: the system would
-    /// have to swap, or would kill the process.
+    /// Makes the error for a default budget that is larger than the free memory. In such a budget,
+    /// the system would swap, or kill the process.
     pub(super) fn too_large(&self) -> Option<TuneError> {
         let is_default = !matches!(self.reason, Reason::Asked | Reason::Auto);
         let free = self.free.filter(|&free| is_default && free < self.budget)?;

@@ -25,8 +25,8 @@ pub const NAMED_RATIO: f64 = 4.0;
 /// Limit on the recomputation that a threshold alone may cause, as a multiple of the work itself.
 const THRESHOLD_RATIO: f64 = 10.0;
 
-/// Share of the budget that is the margin for measured costs, with which evictions differ from run
-/// to run. With measured costs, a budget passes only if the budget less the margin passes, too.
+/// Margin for measured costs, as a share of the budget. With measured costs, evictions differ from
+/// run to run, so a budget passes only if the budget less the margin passes, too.
 const MARGIN: f64 = 0.05;
 
 /// The memory that a run needs.

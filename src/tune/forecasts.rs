@@ -1,21 +1,20 @@
 //! Search for forecasts before the first step of a run, and for the part of the budget to use.
 //!
-//! A run in a large budget may use only a part of the budget. Therefore smaller budgets are tried,
-//! too, so that more memory never makes a run recompute more. The smaller budgets are the whole
-//! percents below the budget. The search ends when the [bound](crate::bound) shows that no run in a
-//! smaller budget can be better, or when several budgets in a row bring no gain.
+//! More memory must never make a run recompute more. Smaller budgets are therefore tried, too: the
+//! whole percents below the budget. If one of them is better, the run uses only this part of its
+//! budget. The search ends when the [bound](crate::bound) shows that no run in a smaller budget can
+//! be better, or when several budgets in a row bring no gain.
 //!
 //! The number of simulated [ops](Allowance) is fixed for each kind of step, and does not depend on
 //! the budget. A short run has fewer simulated ops.
 //!
-//! Half of the simulated ops are spent on comparing budgets. Each budget gets an equal part of the
-//! ops that compare budgets, and unspent ops are not passed on to other budgets. Therefore a run in
-//! a larger budget finds the same forecasts for a smaller budget as a run in the smaller budget. A
-//! forecast of an earlier run replaces the search in its budget. The other half of the simulated
-//! ops is spent on refining the forecasts for the best budget.
+//! Half of the simulated ops are spent on comparing budgets, in equal parts. A budget does not pass
+//! unspent ops on to other budgets. For any smaller budget, a run therefore finds the same
+//! forecasts as a run in the smaller budget would. A forecast of an earlier run replaces the search
+//! in its budget. The other half of the simulated ops refines the forecasts for the best budget.
 //!
-//! Forecasts that need no search are tried last, in the budget of the run. The search leaves them ops
-//! of their own. Therefore a run with a search never recomputes more than a run without.
+//! Forecasts that need no search are tried last, in the budget of the run, with simulated ops that
+//! are reserved for them. A run with a search therefore never recomputes more than a run without.
 
 use super::cache::{Cache, Origin};
 use super::rehearsal::at_once;
@@ -276,7 +275,7 @@ impl<P: Trainable> Forecaster<'_, P> {
         (self.rehearsal.tuner.progress)(Progress::Learning { budget, percent });
     }
 
-    /// The whole percents below a budget, in bytes, the largest first.
+    /// The whole percents below a budget, in bytes, largest first.
     fn smaller(&self, budget: u64) -> Vec<u64> {
         // Measured costs vary by more than the gain of a smaller budget.
         if self.rehearsal.tuner.cost_model() == Some(CostModelKind::Measured) {

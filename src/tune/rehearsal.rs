@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// Number of rehearsals that are running in this process.
 static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether a rehearsal is running in this process. With this function, a log filter can drop
+/// Whether a rehearsal is running in this process. A log filter can use this function to drop
 /// messages of rehearsals, which do not concern the real run.
 ///
 /// ```
@@ -126,7 +126,7 @@ pub struct Rehearsed {
     pub step_ratio: f64,
     /// Whether some step recomputed several times its own work.
     pub thrashes: bool,
-    /// Whether all later steps are expected to use memory like the last steps. True if the last
+    /// Whether all later steps are expected to use memory as the last steps did. True if the last
     /// steps moved the same bytes and left the same holes, or if no block was moved for many steps.
     /// Also true if the rehearsal ran all steps of the run.
     pub is_settled: bool,

@@ -66,7 +66,7 @@ pub trait Trainable: Sync {
     }
 }
 
-/// A started program. A closure that does a step can be a started program without a test.
+/// A started program. A closure that runs one step is a started program without a test.
 ///
 /// ```
 /// use remat::prelude::*;

@@ -42,8 +42,8 @@ impl<'a> Operands<'a> {
         Ok(Self { inputs: call.inputs, outputs: call.outputs, read, write, workspace })
     }
 
-    /// Makes operands from slices, for an op that runs another op on its own operands. Each slice
-    /// begins at the first element of its tensor. A word is four bytes.
+    /// Makes operands from slices of four-byte words, for an op that runs another op on its own
+    /// operands. Each slice begins at the first element of its tensor.
     pub(crate) fn over(
         [inputs, outputs]: [&'a [Place]; 2],
         read: SmallVec<[&'a [u32]; 6]>,

@@ -8,12 +8,12 @@
 use rayon::prelude::*;
 use std::marker::PhantomData;
 
-/// Number of elements from which on threads share a loop. The calling thread runs a shorter loop
-/// alone, because waking another thread takes microseconds.
+/// Smallest number of elements for which threads share a loop. The calling thread runs a shorter
+/// loop alone, because waking another thread takes microseconds.
 const WORTH_SHARING: usize = 32 * 1024;
 
-/// Number of elements that a thread takes at a time. The number is so large that passing a piece to
-/// a thread costs little compared with the work.
+/// Number of elements that a thread takes at a time, large enough that passing a piece to a thread
+/// costs little compared with the work.
 pub const PIECE: usize = 16 * 1024;
 
 /// Length of a piece that consists of whole rows of `row` elements: about [`PIECE`] elements, and
@@ -38,7 +38,7 @@ pub trait Cut: Sync {
 
 /// A slice, cut into chunks.
 pub struct Chunks<'a, T> {
-    /// First element. No reference to the elements exists beside those of the parts.
+    /// First element. Only parts have references to the elements.
     first: *mut T,
     len: usize,
     /// Elements of a chunk; the last chunk may have fewer. Not 0.
