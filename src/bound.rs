@@ -47,13 +47,12 @@
 //! total.
 //!
 //! The engine meets these conditions under every policy, every threshold and every setting for dead
-//! tensors. The conditions leave out some actions of the engine. The engine may keep a value in
-//! memory after its last handle is gone, because a compute path still reads the value. The engine may
-//! also run an update on a copy of the old value, commit values by itself, and leave holes in an
-//! arena. The actions outside the conditions only take more memory. Therefore no run of the engine
-//! recomputes less than the bound.
-//! [`Command::Drop`](crate::program::Command::Drop) may make the engine recompute although memory
-//! suffices.
+//! tensors. Some actions of the engine are outside the conditions. The engine may keep a value in
+//! memory after its last handle is gone, because a compute path still reads the value. The engine
+//! may also run an update on a copy of the old value, commit values by itself, and leave holes in
+//! an arena. All these actions only take more memory, so no run of the engine recomputes less than
+//! the bound. [`Command::Drop`](crate::program::Command::Drop) may make the engine recompute
+//! although memory suffices.
 //!
 //! *Proof.* A *gap* of a value is the time between two successive commands that need the value. The
 //! time from the command that makes the value to the first command that needs it is also a gap.

@@ -14,10 +14,9 @@
 //! ```
 //!
 //! A *turn* is one execution of a step. While a turn runs by plan, the other stages do not see its
-//! commands. A command that differs from the plan makes the driver *leave* the plan. After a plan
-//! is left, the recognizer receives the whole turns that ran by plan. The commands of the
-//! unfinished turn pass all stages a second time, which only updates the engine's tables: the
-//! device does not repeat the work.
+//! commands. At a command that differs from the plan, the driver *leaves* the plan. The recognizer
+//! then receives all complete turns that ran by plan. The commands of the unfinished turn pass all
+//! stages again, but only the engine's tables are updated: the device does not repeat the work.
 //!
 //! A turn by plan skips the stages that record or copy commands. While commands are recorded, or
 //! copied for a learner, no turn runs by plan.

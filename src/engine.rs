@@ -4,8 +4,8 @@
 //! The engine has one thread, no channel and no clock of its own. The interpreter, the lab and the
 //! tests all drive the engine, with any device and op type.
 //!
-//! The main files are `evict.rs` for eviction, `regenerate.rs` for regeneration, `delete.rs` for
-//! dropped handles, `allocate.rs` for shortage of memory, and `failures.rs` for failures.
+//! The main files are `evict.rs` (eviction), `regenerate.rs` (regeneration), `delete.rs` (dropped
+//! handles), `allocate.rs` (allocations that do not fit) and `failures.rs` (failures).
 
 mod allocate;
 mod apply;

@@ -59,9 +59,9 @@
 //!
 //! # Several ranks
 //!
-//! With [`Optimizer::distributed`], each rank computes the gradients of its part of a batch.
-//! Gradients are summed over all ranks before a parameter is updated, so parameters are the same on
-//! all ranks.
+//! [`Optimizer::distributed`] trains on several ranks. Each rank computes the gradients of its part
+//! of a batch. Gradients are summed over all ranks before a parameter is updated, so parameters are
+//! the same on all ranks.
 
 mod clip;
 mod distributed;
@@ -117,7 +117,7 @@ pub struct Optimizer {
     pub step_in_backward: bool,
     /// Whether a step updates either all parameters or none. The setting is off by default.
     ///
-    /// If on, parameters, state and running statistics keep their old values after a failed step,
+    /// When on, parameters, state and running statistics keep their old values after a failed step,
     /// which can then be tried again with a smaller batch.
     pub all_or_none: bool,
     /// Limit for the norm of all gradients together. Gradients with a larger norm are scaled down
@@ -238,7 +238,7 @@ impl Optimizer {
     /// [`Optimizer::minimize_with`]. All ranks must train the same network from the same
     /// parameters, with the same optimizer; data, budgets and policies may differ.
     ///
-    /// To average over the ranks, divide each loss by [`Ranks::size`]. Parameters get the same bits
+    /// Divide each loss by [`Ranks::size`] to average over the ranks. Parameters get the same bits
     /// as on one rank that runs the parts of all ranks as micro-batches, in the order of the ranks.
     ///
     /// A parameter that has no gradient on some ranks gets the sum of the other ranks. A parameter

@@ -146,8 +146,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
 
     /// Uploads a host value.
     ///
-    /// As long as needed, the runtime keeps the value, shared with the caller, as the tensor's host
-    /// copy. The tensor can therefore be evicted, and uploaded again. Host copies do not count
+    /// The runtime shares the value with the caller, and keeps it as the tensor's host copy as long
+    /// as needed. The tensor can therefore be evicted, and uploaded again. Host copies do not count
     /// against the budget; [`Stats::host_bytes`] counts them. [`Runtime::put_leaf`] keeps no host
     /// copy.
     ///

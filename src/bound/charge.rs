@@ -1,6 +1,5 @@
 //! Cost of having a source (an input of an op) in memory when the op runs again. The cost is the
-//! lesser of two costs: holding the bytes of the source, or running again the op that made the
-//! source.
+//! lesser of two: holding the bytes of the source, or rerunning the op that made the source.
 
 use smallvec::SmallVec;
 

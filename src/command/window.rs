@@ -1,4 +1,4 @@
-//! Windows: the number of waiting commands that an evictor may read.
+//! Windows. A window is the number of waiting commands that an evictor may read.
 
 use super::Command;
 

@@ -1,6 +1,6 @@
-//! The stage that stores a copy of each command while memory may not suffice. With the stored
-//! commands (the *text*), a search can find a larger budget that suffices, for the out-of-memory
-//! error to name.
+//! The stage that stores a copy of each command while memory may not suffice. From the stored
+//! commands (the *text*), a search can find a larger, sufficient budget, which the out-of-memory
+//! error then names.
 //!
 //! ```text
 //! begin    a quarter of the budget is in use: live values are written down, with their paths

@@ -1,6 +1,6 @@
-//! Execution of commands on the engine, with the driver's own tables. The tables map tensor numbers
-//! to the engine's tensors, and to values of a known step. The file also has the recording of the
-//! executed commands.
+//! Execution of commands on the engine, and the driver's own tables. The tables map tensor numbers
+//! to the engine's tensors, and to values of a known step. The recording of executed commands is
+//! also here.
 
 mod foresee;
 mod record;

@@ -16,12 +16,11 @@
 //! ```
 //!
 //! When a plan is left, the engine executes the commands of the turn again, but only updates its
-//! tables. Each block gets the address that it had in the plan. The recognizer of steps receives
-//! the turns that ran by plan. After a plan is left, the engine's state is as if there had been no
-//! plan.
+//! tables. Each block gets the address that it had in the plan. The recognizer receives the turns
+//! that ran by plan. The engine's state is then as if there had been no plan.
 //!
-//! A turn that repeats leaves the tables of the engine unchanged. Therefore a turn by plan does not
-//! write to the tables. A turn may replace a value that was made before the turn, such as the
+//! A repeated turn leaves the engine's tables as they were, so a turn by plan does not write to the
+//! tables at all. However, a turn may replace a value that was made before the turn, such as the
 //! running statistics of a batch norm. At the end of a turn by plan, a replacing value is copied
 //! over the old value. The replacing value takes over the old value's slot in the table of live
 //! tensors (`boundary.rs`).
@@ -29,7 +28,7 @@
 //! Turns of several kinds (training, evaluation) have plans side by side. All plans use one block,
 //! which is as large as the largest plan needs.
 //!
-//! A turn that fits in memory if blocks are placed without gaps is planned without evictions, even
+//! A turn that would fit in memory without gaps between blocks is planned without evictions, even
 //! if the captured turn evicted storages. Any other turn is planned as it ran, with the same
 //! evictions and recomputation. A plan with evictions repeats the moves of blocks too, unless the
 //! planners find addresses that need no moves.

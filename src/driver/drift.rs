@@ -1,5 +1,5 @@
-//! Comparison of the recomputation of real turns with the recomputation that a forecast's simulated
-//! turns had.
+//! Comparison of recomputation in real turns with recomputation in the simulated turns of a
+//! forecast.
 //!
 //! Measured costs change with the load of the machine, and memory may have holes that the
 //! simulation lacks. If turns recompute much more than was forecast, some turns run without the

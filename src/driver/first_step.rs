@@ -1,4 +1,4 @@
-//! The end of the first step, which includes setup.
+//! The end of the first step, which includes the setup of the program.
 
 use super::books::Books;
 use crate::command::TensorId;

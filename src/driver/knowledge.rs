@@ -1,4 +1,4 @@
-//! Knowledge of a program before the program runs. `Driver::know` decides whether steps are
+//! Knowledge about a program from before it runs. `Driver::know` decides whether steps are
 //! recognized; `learning.rs` decides whether steps are learned.
 
 use crate::evict::{Forecast, Learn};

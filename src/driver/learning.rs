@@ -1,10 +1,9 @@
-//! Learns the best way to run the steps of a loop, while the loop runs.
+//! Learning of the best way to run the steps of a loop, while the loop runs.
 //!
 //! A step is learned if it is recognized ([`Driver::know`](super::Driver::know)) and a learner
-//! accepts the step (`turn_begins`). After one turn of a loop ran as predicted, the next turn is
-//! [copied](Turn) and given to a [`Learner`]. The learner runs the copied turn many times on a
-//! simulated engine. The driver uses the learner's forecasts from the turn after the copied turn
-//! on.
+//! accepts it (`turn_begins`). After one turn of a loop has run as predicted, the next turn is
+//! [copied](Turn) and given to a [`Learner`]. The learner runs the copy many times on a simulated
+//! engine. From the turn after the copied turn on, the driver uses the learner's forecasts.
 //!
 //! The effort of the learner is counted in [simulated ops](super::Allowance), not in time, and the
 //! driver takes forecasts at fixed turns. Since no time is measured, a program has the same

@@ -1,4 +1,4 @@
-//! The stage that recognizes steps: it predicts that earlier commands repeat, and gives the
+//! The stage that recognizes steps: it predicts which earlier commands repeat, and gives the
 //! prediction to the evictor.
 
 mod hear;

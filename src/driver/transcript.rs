@@ -1,5 +1,5 @@
-//! Commands of a running program, written down with new tensor numbers, so that another engine can
-//! run them.
+//! Commands of a running program, copied with new tensor numbers, so that another engine can run
+//! them.
 
 use super::books::Books;
 use crate::command::{

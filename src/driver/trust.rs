@@ -1,10 +1,9 @@
-//! Comparison of turns in which the evictor gets predictions with turns in which it does not.
+//! Comparison of turns with predictions for the evictor and turns without.
 //!
-//! A turn is *foreseen* if the evictor got predictions of its commands, and *guessed* if the
-//! evictor got predictions of none or few commands. The first turns of each kind run without
-//! predictions, for the comparison. If turns with predictions then recompute more than turns
-//! without, a rest begins: a number of turns without predictions. Each further rest takes twice as
-//! many turns.
+//! A turn is *foreseen* if the evictor got predictions of its commands, and *guessed* if it got
+//! predictions of few commands or none. The first turns of each kind run without predictions, for
+//! the comparison. If turns with predictions then recompute more than turns without, a rest begins:
+//! a number of turns without predictions. Each further rest takes twice as many turns.
 //!
 //! A program's first turns often recompute several times as much as its later ones. If recomputation
 //! still changed from turn to turn before the first predictions, turns without predictions are tried

@@ -1,4 +1,4 @@
-//! A turn of a loop, copied while it runs, so that a simulated engine can run the turn again.
+//! A turn of a loop, copied while it runs, so that a simulated engine can run it again.
 
 use super::books::Books;
 use super::transcript::Transcript;

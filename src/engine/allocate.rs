@@ -1,8 +1,9 @@
-//! Freeing memory when an allocation does not fit. The budget is enforced by `space.rs` of the crate
-//! `remat-memory`, which places no block beyond the limit.
+//! Freeing memory when an allocation does not fit. `space.rs` of the crate `remat-memory` enforces
+//! the budget: it places no block beyond the limit.
 //!
-//! The result is an error (`error/out_of_memory.rs`) if nothing helps. `failures.rs` says what then
-//! becomes of the values, and `driver/attempt.rs` finds the budget that the error names.
+//! An allocation that still does not fit is an error (`error/out_of_memory.rs`). `failures.rs`
+//! describes what then happens to values, and `driver/attempt.rs` finds the budget that the error
+//! names.
 
 use super::{Engine, Error};
 use crate::device::Device;

@@ -6,12 +6,12 @@
 //! ```
 //!
 //! The backward pass in the drawing does not read the inputs of the adds, so the gradient tape
-//! drops the handles of these inputs. If the inputs of the adds were freed for good, the values
-//! made from these inputs could no longer be evicted. The engine therefore evicts only the bytes of
-//! a dropped input, and keeps its slot in the graph (a *fake* delete). With fake deletes, all
-//! values except the first (9 MB) can still be evicted. When the last storage that needs a dropped
-//! input is deleted, the input's slot is deleted too (a *real* delete). A real delete may leave
-//! further storages unneeded, which are then deleted in the same way.
+//! drops their handles. If these inputs were deleted entirely, values made from them could no
+//! longer be evicted. The engine therefore evicts only the bytes of a dropped input, and keeps its
+//! slot in the graph (a *fake* delete). With fake deletes, all values except the first (9 MB) can
+//! still be evicted. When the last storage that needs a dropped input is deleted, the input's slot
+//! is deleted too (a *real* delete). A real delete may leave further storages unneeded, which are
+//! then deleted in the same way.
 
 use super::{Engine, PathKey, StorageKey, TensorKey};
 use crate::device::Device;

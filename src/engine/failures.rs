@@ -6,13 +6,13 @@
 //!
 //! Each failure is reported once: by the first read of a value lost to the failure, or by
 //! [`Engine::take_failure`]. If an update was skipped because of a failure, the first read of any
-//! value reports that failure. Reporting one failure counts all failures of its step so far as
-//! reported, because a lack of memory usually causes several failures.
+//! value reports it. When one failure is reported, all failures of its step so far count as
+//! reported, because a lack of memory usually causes several.
 //!
-//! A handle that names an old value in place of a new one is *stale* until the failure is reported.
-//! A read of a stale handle returns the failure. Values computed from a stale handle are lost at
-//! once, so that no time is spent on a step whose results would be wrong. A successful update or
-//! replacement gives a stale handle a new value.
+//! After a skipped update, a handle names an old value in place of a new one. The handle is *stale*
+//! until the failure is reported. A read of a stale handle returns the failure. Values computed
+//! from a stale handle are lost at once, so that no time is spent on a step whose results would be
+//! wrong. A successful update or replacement gives a stale handle a new value.
 
 use super::{Engine, Error, Residence, StorageKey, TensorKey};
 use crate::device::Device;

@@ -1,5 +1,5 @@
-//! Leaves that give way: leaves without a handle, which are deleted in favour of values computed
-//! from them.
+//! Leaves that give way: a leaf without a handle is deleted, and values computed from it become
+//! leaves instead.
 //!
 //! ```text
 //! 2 MB ──gelu'──▶ 2 MB ──matmul──▶ 500 KB
@@ -10,11 +10,11 @@
 //! held value may have to be regenerated from the leaf. Such leaves are common in backward passes:
 //! an update in place makes leaves of gradients that are still on their way (`in_place.rs`).
 //!
-//! The held values become leaves, and the dropped leaf is deleted, if these values together are no
-//! larger. Memory never has more bytes of leaves than before.
+//! Held values that together are no larger than the dropped leaf become leaves themselves, and the
+//! dropped leaf is deleted. The total size of leaves therefore never grows.
 //!
-//! Between two steps no leaf gives way. A value that is kept for few steps would become a leaf
-//! there, and plans would be made for the memory of these few steps.
+//! No leaf gives way between two steps. Otherwise, a value that is kept for a few steps would
+//! become a leaf, and plans would fit the memory of only these steps.
 
 use super::{Engine, StorageKey};
 use crate::device::Device;

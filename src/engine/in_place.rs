@@ -1,8 +1,8 @@
-//! Updates in place: an output takes over the storage of the consumed input.
+//! Updates in place: an output takes over the storage of the input that it updates.
 //!
-//! The update destroys the old value, so no remaining value may be regenerated from it. Either all
-//! values that need the old value become leaves first, or the old value stays and the update works
-//! on a copy.
+//! The update destroys the old value, so nothing may have to be regenerated from it afterwards.
+//! Either all values that need the old value become leaves first, or the old value stays and the
+//! update works on a copy.
 //!
 //! An update that cannot be made is skipped: its handle still names the old value. A value is lost
 //! only if a kernel had begun to write over it before the kernel failed.

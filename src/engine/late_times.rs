@@ -1,4 +1,4 @@
-//! Times of runs on a device that reports a run's time only after the run is done.
+//! Times of runs, for devices that report a run's time only after the run is done.
 
 use super::run::COST_MODEL;
 use super::{Engine, Error};

@@ -1,5 +1,5 @@
-//! Support for steps that run by plan. The engine records a step on a tape, lends a plan memory for
-//! a whole step, and counts the work of steps that run by plan.
+//! Support for steps that run by plan. The engine records a step on a tape, lends memory to a plan
+//! for a whole step, and counts the work of planned steps.
 
 use super::run::{Target, Targets};
 use super::{Engine, Error, PathKey, Stats, StorageKey};

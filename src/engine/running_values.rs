@@ -6,13 +6,13 @@
 //! dropped   dropped  dropped          dropped          held: all earlier values are kept, to regenerate it
 //! ```
 //!
-//! A mark of a step, or a commit, makes a running value a leaf, and the value's history is deleted.
-//! This module makes running values leaves if a program neither marks steps nor commits. A running
-//! value must be small compared with the budget, and restoring the value must take very many other
-//! values. A history also counts as long if it keeps many bytes of uploads, or of unheld leaves.
-//! An update in place, for example, may have turned losses into leaves, whose handles were then
-//! dropped. When the last handle of a running value is dropped, small held values made from that
-//! value become leaves at once.
+//! A mark of a step, or a commit, turns a running value into a leaf and deletes the value's
+//! history. This module does the same for programs that neither mark steps nor commit. A running
+//! value must be small compared with the budget, and very many other values must be needed to
+//! restore it. A history also counts as long if it keeps many bytes of uploads, or of unheld
+//! leaves. For example, an update in place may have turned losses into leaves, whose handles were
+//! then dropped. When the last handle of a running value is dropped, small held values made from
+//! that value become leaves at once.
 //!
 //! Leaves cannot be evicted, so this module limits the total size of the leaves that it makes, and
 //! never makes a large value a leaf. A plain chain, in which each value is made only from the

@@ -1,9 +1,9 @@
 //! Regeneration by a schedule: every run and every eviction is decided before the first run.
 //!
-//! Regeneration on demand (`regenerate.rs`) decides before each run. If memory is short, it may
-//! evict a storage that it has just restored, and then has to restore the storage again. Repeated
-//! restoring can happen at every level of a deep history, so the work can grow exponentially. To
-//! bound the work, a regeneration that begins to repeat runs stops, and follows a schedule.
+//! Regeneration on demand (`regenerate.rs`) decides before each run. If memory is short, a storage
+//! that was just restored may be evicted, and must then be restored again. In a deep history, this
+//! can happen at every level, so the work can grow exponentially. A regeneration that begins to
+//! repeat runs therefore stops, and continues by a schedule, whose work is bounded.
 //!
 //! A schedule is found by simulating (*rehearsing*) the remaining runs on a copy of the graph
 //! ([`Closure`]). In a rehearsal, all later runs and the next read of each value are known. The

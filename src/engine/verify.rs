@@ -9,8 +9,8 @@
 //! bits differ             all outputs are evicted; this command and each later command that needs the path fail
 //! ```
 //!
-//! In a step that runs by plan, a print is taken when a value is made, if the plan evicts or
-//! remakes the value. When a plan is left, the prints taken by plan are moved into the tables.
+//! Steps by plan take a print of each value that the plan evicts or recomputes, when the value is
+//! made. When a plan is left, these prints are moved into the tables.
 
 mod print;
 

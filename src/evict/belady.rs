@@ -1,4 +1,4 @@
-//! Belady's rule for paging, as an oracle to compare with.
+//! Belady's rule for paging, as an oracle for comparison.
 
 use super::{ByStep, Policy, View};
 use crate::event::Hears;

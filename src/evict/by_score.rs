@@ -1,7 +1,7 @@
 //! Evictor that finds the candidate with the lowest score, for policies of the crate and of users.
 //!
-//! Scores are computed elsewhere: those of `ancestors`, `dtr`, `lru` and of formulas in `formula.rs`,
-//! and those of other policies in a file of each policy's name.
+//! Scores are computed elsewhere: `formula.rs` computes the scores of `ancestors`, `dtr`, `lru` and
+//! formulas. Each other policy has a file of its own name.
 
 use super::candidates::{Tier, UNKNOWN};
 use super::search::{Field, Question, Search};

@@ -1,5 +1,5 @@
-//! Policy that does not evict hubs. A hub is a storage that many other storages are connected
-//! through.
+//! Policy that does not evict hubs. A hub is a storage through which many other storages are
+//! connected.
 
 use super::formula::Ranking;
 use super::{Evictor, Formula, Policy, PolicyKind, Victim, View, Want};

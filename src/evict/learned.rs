@@ -1,8 +1,8 @@
 //! Eviction by forecasts of a known step.
 //!
-//! Later commands are known in a repeated training step, or in a recording, and so is the next use
-//! of each value. The candidate with the lowest score is evicted first. A score is the cost to
-//! recompute, divided by bytes and by the distance to the next need:
+//! Later commands are known in a repeated training step, or in a recording. The next use of each
+//! value is then known, too. The candidate with the lowest score is evicted first. A score is the
+//! cost to recompute, divided by bytes and by the distance to the next need:
 //!
 //! ```text
 //! (own cost + sum over evicted ancestors a of weight(a) * cost(a)) * factor / (bytes * distance(need)^t)
@@ -24,7 +24,7 @@
 //!
 //! # Source of the knowledge
 //!
-//! Knowledge of a step is in three values, each made from the previous value:
+//! Knowledge of a step is in three values, each made from the one before:
 //!
 //! | value | what it says | made by |
 //! |---|---|---|
@@ -42,21 +42,20 @@
 //! from earlier steps have the first ordinals, in an order chosen by the code that describes the
 //! step. [`Driver::bind`] binds tensors to values from earlier steps.
 //!
-//! The code that recognizes steps calls [`Driver::seek`] when commands are left out or inserted. At
-//! the end of a step, the recognizing code calls [`Driver::foresee`] with the next step, or with
-//! `None` if no step is known.
+//! The code that recognizes steps calls [`Driver::seek`] when commands are missing or inserted. At
+//! the end of a step, this code calls [`Driver::foresee`] with the next step, or with `None` if no
+//! step is known.
 //!
-//! A forecast may name a policy that does not use the known step ([`Clock::UNKNOWING`]), if that
-//! policy recomputes least. With such a forecast, the named policy chooses all evictions.
+//! A forecast names a policy that does not use the known step ([`Clock::UNKNOWING`]), if that
+//! policy recomputes least. The named policy then chooses all evictions.
 //!
 //! Without a known step, scores use the queue of commands that are admitted and have not run
 //! ([`Future::next_read`]). A storage that a queued command reads counts as used at the time of the
 //! read, if the read is sooner than the storage's staleness suggests. A storage that no queued
 //! command reads is ranked by [`Formula::ANCESTORS`](crate::evict::Formula::ANCESTORS).
 //!
-//! While a known step runs, there may be storages that hold none of the step's values. Such a storage
-//! counts as used next when a queued command reads it. If no queued command reads the storage, it
-//! counts as used next at the end of the step.
+//! While a known step runs, some storages may hold none of the step's values. Such a storage counts
+//! as used next when a queued command reads it, or else at the end of the step.
 //!
 //! [`StepTeller`]: crate::step::StepTeller
 //! [`Driver::foresee`]: crate::program::Driver::foresee

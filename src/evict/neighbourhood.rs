@@ -6,7 +6,7 @@
 //! from the floors of all candidates that counted it. The subtraction takes one walk for each
 //! restored storage, instead of one walk for each candidate at each choice. If very many paths
 //! depend on the restored storage, its cost is subtracted from all floors, without a walk. A deep
-//! history that is restored in parts is thus not walked again for each part.
+//! history that is restored piece by piece is thus not walked for each piece.
 
 use super::Lowered;
 use crate::graph::{Graph, PathKey, StorageKey};

@@ -561,11 +561,11 @@ impl Builder {
 
     /// Sets whether steps run by plan. Default: [`Plan::Off`].
     ///
-    /// With [`Plan::Auto`], a repeating step that is marked ([`Runtime::step`]) runs without
-    /// bookkeeping: all its outputs have fixed offsets in one block of memory. If the step does not
-    /// fit in the budget, the plan also contains the evictions and recomputations. With an eviction
-    /// threshold or a recompute limit, steps that do not fit are not planned. Steps of different
-    /// kinds, such as training and evaluation, have their own plans.
+    /// [`Plan::Auto`] runs a repeating step that is marked ([`Runtime::step`]) without bookkeeping:
+    /// all its outputs have fixed offsets in one block of memory. If the step does not fit in the
+    /// budget, the plan also contains the evictions and recomputations. With an eviction threshold
+    /// or a recompute limit, steps that do not fit are not planned. Steps of different kinds, such
+    /// as training and evaluation, have their own plans.
     ///
     /// At the first command that differs from the plan, the runtime leaves the plan. With or
     /// without a plan, results have the same bits, and the budget is never exceeded. Plans are off

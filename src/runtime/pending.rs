@@ -56,8 +56,8 @@ impl<R> Pending<R> {
     /// Returns errors of the command, and
     /// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
     ///
-    /// If the answer has not arrived, two kinds of callers cannot wait. A listener, a cost model, a
-    /// device or an op of the runtime gets
+    /// Two kinds of callers cannot wait for an answer that has not arrived. A listener, a cost
+    /// model, a device or an op of the runtime gets
     /// [`RuntimeError::OwnThread`](crate::error::RuntimeError::OwnThread). A process that was
     /// forked after the runtime was started gets
     /// [`RuntimeError::Forked`](crate::error::RuntimeError::Forked).

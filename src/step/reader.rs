@@ -1,5 +1,4 @@
-//! The only code that derives the effects of a command: the values that the command reads, makes
-//! and frees.
+//! The only code that derives the effects of a command: which values it reads, makes and frees.
 
 #[cfg(test)]
 mod tests;

@@ -1,11 +1,11 @@
 //! Recognition of repeated steps, whether or not the program marks them.
 //!
 //! Each distinct command is a node, linked to the node that followed it last time. While commands
-//! follow the links, the nodes further along the links are predicted: they are the
-//! [course](course). A command that matches no node nearby gets a new node. New nodes form a new
-//! sequence, until commands match known nodes again. Training, evaluation and periodic steps are
-//! thus separate sequences. If several sequences continue from one node, a [`Branch`] counts how
-//! often in a row each sequence followed.
+//! follow the links, the nodes further along are predicted; they are called the [course](course). A
+//! command that matches no node nearby gets a new node. New nodes form a new sequence, until
+//! commands match known nodes again. Training, evaluation and periodic steps are thus separate
+//! sequences. If several sequences continue from one node, a [`Branch`] counts how often in a row
+//! each sequence followed.
 //!
 //! Two steps are of one kind if they use equal values at equal positions:
 //! [`StepFuture::key`](super::StepFuture::key). Turns that run by plan are compared command by

@@ -1,4 +1,4 @@
-//! Bodies of paths: the op of a path, and the layouts of its operands.
+//! Bodies of compute paths: the op of a path, and the layouts of its operands.
 
 use super::Store;
 use crate::device::Device;

@@ -1,4 +1,4 @@
-//! Residence, pins and use of storages. Each method changes the graph and the list of candidates
+//! Residence, pins and uses of storages. Each method changes the graph and the list of candidates
 //! together. A candidate is a resident storage with a producer, which can be evicted unless it is
 //! pinned.
 

@@ -1,5 +1,5 @@
-//! Scripts: lists of actions that the device has already done, with which the store updates its
-//! tables.
+//! Scripts. A script lists actions that the device has already done, so that the store can update
+//! its tables.
 
 use super::Store;
 use crate::device::Device;

@@ -1,5 +1,5 @@
-//! Tapes: records of a store's actions in order, from which a plan is made. A tape has the kernels
-//! that ran, their blocks, and the time when each block was in use.
+//! Tapes. A tape records a store's actions in order: the kernels that ran, their blocks, and when
+//! each block was in use. Plans are made from tapes.
 
 use crate::graph::{Owner, PathKey};
 use crate::layout::Layout;

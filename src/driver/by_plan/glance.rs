@@ -1,5 +1,5 @@
-//! Hashing of turns, used after many consecutive turns were all new. A hash is cheap, and shows
-//! whether a turn repeats. Turns are compared command by command again only after a hash repeats.
+//! Hashing of turns, used when many consecutive turns have all been new. A hash is cheap, and shows
+//! whether a turn repeats. Only after a hash repeats are turns compared command by command again.
 
 use super::turns::Expected;
 use crate::command::Command;

@@ -1,5 +1,5 @@
-//! The parts of a turn that are equal each time it repeats: its commands, with tensors named by the
-//! order in which they are made.
+//! The parts of a turn that are the same in each repetition: its commands, with tensors numbered in
+//! the order in which they are made.
 
 use super::TurnCommand;
 use super::boundary::Slots;

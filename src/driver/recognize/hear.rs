@@ -1,4 +1,4 @@
-//! Extraction of the parts of a command that are equal in each step.
+//! Extraction of the parts of a command that are the same in each step.
 
 use crate::command::Command;
 use crate::device::Device;

@@ -5,11 +5,11 @@
 //! evicted.
 //!
 //! The choice of the storage to evict depends on when each storage is *needed* next, which is known
-//! only in a rehearsal. A storage is needed at the next due run that reads the storage or needs an
-//! evicted storage made from it. A storage is thus kept if an evicted storage made from it is
-//! needed soon, even if no due run soon reads the storage itself. Candidates for eviction are the
-//! storages that are needed last. Of the candidates, the rehearsal evicts the one that costs least
-//! to recompute per byte and per unit of time until its next need.
+//! only in a rehearsal. A storage is needed at the next due run that reads the storage, or that
+//! needs an evicted storage made from it. A storage may thus be kept although no due run reads it
+//! soon. Candidates for eviction are the storages that are needed last. Of the candidates, the
+//! rehearsal evicts the one that costs least to recompute per byte and per unit of time until its
+//! next need.
 
 use super::Step;
 use super::closure::{Closure, Positions, Storage};

@@ -2,8 +2,8 @@
 //! recomputed value has the same bits, and if not, where it differs.
 //!
 //! A value of up to [`WHOLE`] elements is stored whole. A larger value is cut into chunks. Each
-//! chunk has a hash and two sums over its elements as numbers: the sum of each number `x`, and the
-//! sum of `i * x`. Here `i` is the position of `x` in the chunk.
+//! chunk has a hash, and two sums over its elements as numbers: the sum of `x`, and the sum of
+//! `i * x`. An element `x` has the position `i` in the chunk.
 //!
 //! If one element of a chunk differs, the first sum gives the difference, and the second sum gives
 //! the position of the element. To confirm the position, the old element is put back, and the hash

@@ -1,4 +1,4 @@
-//! Forecasts: a forecast is the best way to run a step that a search has found, in a form that can
+//! Forecasts. A forecast is the best way that a search has found to run a step, in a form that can
 //! be stored. A [`Foresight`] is a forecast prepared for scoring.
 
 use crate::evict::Formula;

@@ -3,9 +3,9 @@
 //!
 //! The need of a storage is the earliest next use of any evicted storage that is made from it,
 //! directly or through evicted storages. Needs are cached, so that deep histories are not searched
-//! for each need. An eviction updates the needs of direct and indirect sources, as far up as a need
-//! gets earlier. When a storage is restored, the needs of its sources are forgotten, and computed
-//! again when next read.
+//! for each need. An eviction updates the needs of direct and indirect sources, until a source's
+//! need does not get earlier. When a storage is restored, the needs of its sources are dropped, and
+//! computed again when next read.
 
 use crate::graph::{Graph, StorageKey};
 use crate::step::NEVER;

@@ -1,14 +1,13 @@
-//! Turns that are equal except for the roles of the values from before the turn.
+//! Turns that are equal except for the roles of values that were made before the turn.
 //!
 //! A program may update a parameter by making a new parameter and then freeing the old one.
-//! Commands count as different if the roles of their inputs differ, so no step of a program that
-//! makes new parameters would equal another step. To recognize the steps of such a program, the
-//! turn between two marks is compared with the last turn that had the same commands apart from
-//! roles.
+//! Commands count as different if the roles of their inputs differ, so in such a program, no step
+//! would equal another. To recognize the steps nevertheless, the turn between two marks is compared
+//! with the last turn that had the same commands apart from roles.
 //!
 //! Two turns that differ only in the roles of carried values share their nodes. A value carried
-//! into the later turn is the *heir* of the value carried into the earlier turn. Each time that the
-//! mark before the later turn comes, the heir takes over the role of the earlier value.
+//! into the later turn is the *heir* of the value carried into the earlier turn. Each time the mark
+//! before the later turn is reached, the heir takes over the role of the earlier value.
 
 use super::{MARK, NOWHERE, NodeId, Role, Steps};
 use rustc_hash::{FxHashMap, FxHashSet};
