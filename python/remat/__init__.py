@@ -5,9 +5,9 @@
     with remat.budget("6GiB"):
         train()  # any eager training loop, unchanged
 
-All tensors on the budget's device together take no more than the budget. When memory runs short, values that
-can be recomputed are evicted, and recomputed when they are needed. The results have the same bits as without a
-budget.
+All tensors on the budget's device together take no more bytes than the budget. When memory runs short, values
+that can be recomputed are evicted, and recomputed when they are needed again. Results have the same bits as
+without a budget.
 """
 
 import torch  # noqa: F401  The module below needs PyTorch's libraries.

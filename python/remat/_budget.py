@@ -1,4 +1,4 @@
-"""The budget: a dispatch mode of PyTorch, and the hooks that are installed while a budget is on."""
+"""The budget: a dispatch mode of PyTorch, and hooks that are installed while a budget is on."""
 
 import contextlib
 import dataclasses
@@ -14,13 +14,12 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from . import _names, _readers, _refusals, _threads
 from ._remat import OutOfMemory, Session
 
-# A budget in which nothing is evicted. It applies in the first step, if the size is a share of that step's
-# peak.
+# A budget in which nothing is evicted, for the first step, if the size is a share of the first step's peak.
 _UNLIMITED = str(1 << 60)
 
 
 class _Mode(TorchDispatchMode):
-    """Dispatch mode that PyTorch sees. The module `_remat` handles calls of operators before they reach this mode."""
+    """Dispatch mode that PyTorch sees. The module `_remat` handles operator calls before they reach the mode."""
 
     supports_higher_order_operators = True
 
@@ -34,7 +33,7 @@ class _Mode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if any(getattr(kind, "__torch_dispatch__", None) is not torch._C._disabled_torch_dispatch_impl for kind in types):
-            # The subclass gets the call. Its own calls come back to this mode.
+            # The subclass handles the call. Its own calls come back to this mode.
             return NotImplemented
         if isinstance(func, torch._ops.HigherOrderOperator):
             # It runs as one, on resident operands.
@@ -84,9 +83,9 @@ class Stats:
 
 
 def _size(size):
-    """A size as text for the engine, and as a share of the first step, of which one is None."""
+    """A size as text for the engine, and its share of the first step; None if the size is not a share."""
     if isinstance(size, bool) or not isinstance(size, (int, float, str)):
-        raise TypeError(f"budget: {size!r} is no size; give bytes, or a text such as '6GiB' or '40%'")
+        raise TypeError(f"budget: {size!r} is not a size; give bytes, or a text such as '6GiB' or '40%'")
     if isinstance(size, str) and (share := re.fullmatch(r"\s*([0-9.]+)\s*%\s*", size)):
         share = float(share[1]) / 100
         if not 0 < share:
@@ -94,7 +93,7 @@ def _size(size):
         return _UNLIMITED, share
     if isinstance(size, float):
         if not size.is_integer():
-            raise ValueError(f"budget: {size} is no number of bytes; give an integer")
+            raise ValueError(f"budget: {size} is not a number of bytes; give an integer")
         size = int(size)
     return str(size), None
 
@@ -108,23 +107,23 @@ def _human(count):
 
 
 class budget:
-    """Limits the bytes of all tensors on a device together to this size.
+    """Limits the bytes of all tensors on a device, taken together.
 
-    Parameters, and all other tensors that ops use while the budget is on, count, too.
+    Parameters count, and so do all other tensors that ops use while the budget is on.
 
     Args:
         size: bytes, or a text such as ``"6GiB"``. ``"40%"`` is a share of the peak of the first step, which runs
             without a limit.
-        policy: which values are evicted: a policy of ``remat``, such as ``"dtr"`` or ``"learned"``.
-        threshold: before each op, evict until at most this size is in use.
-        recompute_limit: most work of recomputation, as a multiple of the program's own work; beyond it, ops fail.
+        policy: how to choose the values to evict: a policy of ``remat``, such as ``"dtr"`` or ``"learned"``.
+        threshold: size in use above which values are evicted before each op.
+        recompute_limit: limit on recomputed work, as a multiple of the program's own work; beyond it, ops fail.
         record: file for a recording, which ``remat sweep`` and ``remat bound`` read.
         seed: for policies that choose at random.
         cost: ``"flops"`` (evictions repeat from run to run) or ``"measured"``.
         device: ``"cpu"`` or ``"cuda:0"``; by default the current GPU if there is one.
 
     Raises:
-        OutOfMemory: from an op, if all that can be evicted is evicted and memory still does not suffice.
+        OutOfMemory: in an op, if memory does not suffice even after everything evictable was evicted.
     """
 
     _active = None
@@ -167,7 +166,7 @@ class budget:
         self._names = None
 
     def start(self):
-        """Begins to count and to evict tensors, until ``stop``. A ``with`` statement calls ``start`` and ``stop``."""
+        """Begins the budget, which lasts until ``stop``. A ``with`` statement calls ``start`` and ``stop``."""
         if budget._active is not None:
             raise RuntimeError("another budget is in use; stop it first, because a process has one budget at a time")
         if self._last is not None:
@@ -191,7 +190,7 @@ class budget:
         return self
 
     def _optimized(self, *_):
-        # The hook also hears of optimizers of threads without the budget.
+        # The hook is also called for optimizers in threads without the budget.
         if self._mode in _get_current_dispatch_mode_stack():
             self.step()
 
@@ -201,7 +200,7 @@ class budget:
         self._session.close()
 
     def stop(self):
-        """Ends the budget: all tensors that the program holds are resident from then on, and ordinary again."""
+        """Ends the budget: all tensors that the program holds become resident and ordinary again."""
         if self._exit is None:
             return
         exit, self._exit = self._exit, None
@@ -214,7 +213,7 @@ class budget:
         self.stop()
 
     def step(self):
-        """Ends a step. Optimizers call this; a loop without an optimizer does so itself."""
+        """Ends a step. Optimizers call this method; a loop without an optimizer must call it itself."""
         self._session.step()
         if self._names is not None:
             self._names.end()
@@ -229,14 +228,14 @@ class budget:
                 ) from None
 
     def set(self, size):
-        """Changes the budget: to bytes, or a text such as ``"6GiB"``."""
+        """Changes the budget to a number of bytes, or to a text such as ``"6GiB"``."""
         text, share = _size(size)
         if share is not None:
             raise ValueError(f"budget: {size} is a share of the first step; give bytes, or a text such as '6GiB'")
         self._session.set_budget(text)
 
     def stats(self):
-        """Counters so far; after ``stop``, those at the end."""
+        """Counters so far, or the final counters after ``stop``."""
         if self._last is not None:
             return self._last
         stats = self._session.stats()
@@ -256,7 +255,7 @@ class budget:
 
 @contextlib.contextmanager
 def _eager():
-    """Makes compiled functions run eagerly. They stay compiled for later calls without a budget."""
+    """Makes compiled functions run eagerly. The functions stay compiled for later calls without a budget."""
     try:
         stance = torch.compiler.set_stance("force_eager")
     except RuntimeError as error:
@@ -269,7 +268,7 @@ def _eager():
 
 @contextlib.contextmanager
 def _telling_of_compiled():
-    """Warns at the first call of a compiled function, because users expect it to be faster than it is here."""
+    """Warns at the first call of a compiled function, because users expect compiled functions to be faster."""
     frames = sys.modules.get("torch._dynamo.eval_frame")
     # PyTorch asks this function, at each call of a compiled function, what to run in its place.
     asked = getattr(frames, "_callback_from_stance", None)

@@ -1,4 +1,4 @@
-"""Names of parameters, buffers and optimizer state, for the text of an error; modules that a budget does not bear."""
+"""Names of parameters, buffers and optimizer state, for error messages. Refuses modules that cannot run under a budget."""
 
 import contextlib
 
@@ -41,7 +41,7 @@ class Names:
                         self._session.label(value, f"{kind} of {name}")
 
     def end(self):
-        """Ends the naming, so that calls of modules cost no additional time."""
+        """Ends the naming, so that module calls take no additional time."""
         for hook in self._hooks:
             hook.remove()
         self._hooks, self._seen, self._names = [], set(), {}
@@ -49,7 +49,7 @@ class Names:
 
 @contextlib.contextmanager
 def in_place(session):
-    """Names what is used until `end` is called on the value."""
+    """Names the tensors that are used until `end` is called on the returned value."""
     names = Names(session)
     try:
         yield names

@@ -1,4 +1,4 @@
-"""Functions that read a tensor's bytes, or give them away, without PyTorch's dispatcher. They get resident bytes."""
+"""Functions that read or hand out a tensor's bytes without PyTorch's dispatcher. Wrappers restore the bytes first."""
 
 import contextlib
 import functools
@@ -25,7 +25,7 @@ _LEAVE = [
     (torch.UntypedStorage, ["share_memory_", "_share_fd_cpu_", "_share_filename_cpu_", "resize_", "pin_memory"]),
     (torch.Tensor, ["share_memory_"]),
 ]
-# Operators made of others that read the numbers in an operand by themselves: all operands but the first stay resident.
+# Composite operators that read the numbers in an operand directly: all operands but the first stay resident.
 _KEEP = [
     (torch, ["tensor_split", "ctc_loss", "quantize_per_channel", "_pad_packed_sequence", "lstm", "gru"]),
     (torch, ["rnn_tanh", "rnn_relu"]),
@@ -46,7 +46,7 @@ _state = threading.local()
 
 @contextlib.contextmanager
 def reading():
-    """Declares that code only reads through pointers that it gets in this block, and does not keep them.
+    """Declares that code in this block only reads through the pointers that it gets, and does not keep them.
 
     Without ``reading``, code that calls ``tensor.data_ptr()`` may write to the tensor at any time. From then
     on, an op that reads the tensor keeps a copy, or its results are never evicted. Within ``reading``, the
@@ -97,8 +97,8 @@ def _leave(session, method, first, args, kwargs):
 
 
 def _is_shared(session, method, first, args, kwargs):
-    # PyTorch recognizes shared memory by what frees it, which the budget's table has in the meantime. The memory of
-    # other values comes from the budget, and is not shared.
+    # PyTorch recognizes shared memory by the function that frees it, which the budget's table keeps meanwhile. Memory
+    # of other values comes from the budget, and is not shared.
     if session.tainted(first):
         session.leave(first)
     return method(first, *args, **kwargs)

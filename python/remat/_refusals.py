@@ -1,4 +1,4 @@
-"""Refusals: parts of PyTorch that manage storages themselves cannot be used while a budget is on."""
+"""Refusals of parts of PyTorch that manage storages themselves, and so cannot be used while a budget is on."""
 
 import contextlib
 import functools
@@ -14,7 +14,7 @@ _REASON = {
 
 
 def check():
-    """Raises an error if a feature of PyTorch is on that does not work under a budget."""
+    """Raises an error if a PyTorch feature that does not work under a budget is on."""
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
         raise RuntimeError("a CUDA graph is being captured; a budget evicts, which a graph cannot repeat")
 

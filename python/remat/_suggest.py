@@ -1,4 +1,4 @@
-"""Predicts how much memory a step takes, and which budgets suffice, without computing values."""
+"""Predictions of how much memory a step takes, and which budgets suffice, without computing values."""
 
 import contextlib
 import dataclasses
@@ -29,7 +29,7 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Suggestion:
-    """Result of ``remat.suggest``. ``print`` shows it as a table."""
+    """Result of ``remat.suggest``, which ``print`` shows as a table."""
 
     peak_bytes: int
     """Bytes that the step takes without a limit."""
@@ -96,21 +96,21 @@ def _as_before():
 def suggest(step, size=None, *, steps=3, policy="learned:portfolio", seed=0, device=None):
     """Predicts how many bytes a training step takes, and how much slower the step would be in smaller budgets.
 
-    The step runs without values: no kernel computes, and no memory is allocated but for parameters and data that exist
-    already. A model made on the device ``meta`` needs no memory at all. Parameters, buffers, the optimizer's state and
-    the random generators are what they were before, and gradients of the step are dropped. Other counters of
-    the step, such as that of a schedule, are not restored.
+    The step runs without values: no kernel computes, and no memory is allocated beyond the existing parameters and
+    data. A model made on the device ``meta`` needs no memory at all. Afterwards, parameters, buffers, the optimizer's
+    state and the random generators are as before, and the gradients of the step are dropped. Other state that the
+    step changes, such as the counter of a schedule, is not restored.
 
     A number that the step reads, such as ``loss.item()``, is 1, or False. A result whose size depends on values
     is assumed to have its largest possible size. The answer lists these assumptions.
 
     Args:
         step: a function of no arguments that does one training step: forward pass, backward pass and update.
-        size: a budget, or a list of them, in bytes or as a text such as ``"24GiB"``. It is a row of the answer.
-        steps: how many steps are run. The first one makes the optimizer's state.
-        policy: which values are evicted, as in ``remat.budget``.
+        size: a budget or a list of budgets, in bytes or as text such as ``"24GiB"``. Each becomes a row of the answer.
+        steps: number of steps to run. The first step makes the optimizer's state.
+        policy: how to choose the values to evict, as in ``remat.budget``.
         seed: for policies that choose at random.
-        device: whose tensors count, as in ``remat.budget``. Tensors on ``meta`` always do.
+        device: the device whose tensors count, as in ``remat.budget``. Tensors on ``meta`` always count.
 
     Returns:
         A ``Suggestion``.

@@ -1,4 +1,4 @@
-"""Puts threads that are started while a budget is on under this budget."""
+"""Threads that are started while a budget is on run under the budget."""
 
 import contextlib
 import threading
@@ -6,7 +6,7 @@ import threading
 
 @contextlib.contextmanager
 def in_place(mode):
-    """Puts threads that are started while the mode is on under the mode."""
+    """Makes threads run under the mode if they are started while the mode is on."""
     start = threading.Thread.start
 
     def governed(self, *args, **kwargs):
