@@ -1,4 +1,4 @@
-"""Names of parameters, buffers and optimizer state, for error messages. Refuses modules that cannot run under a budget."""
+"""Names of parameters, buffers and optimizer state, for error messages. Refuses modules that a budget cannot run."""
 
 import contextlib
 
