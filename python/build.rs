@@ -30,6 +30,7 @@ fn main() {
     let files = [
         "allocator",
         "storages",
+        "flags",
         "form",
         "operands",
         "sizes",

@@ -1,5 +1,6 @@
 """The budget: a dispatch mode of PyTorch, and hooks that are installed while a budget is on."""
 
+import atexit
 import contextlib
 import dataclasses
 import os
@@ -184,6 +185,8 @@ class budget:
             # Registered after the hook of the names, because only the first step gives names.
             hook = register_optimizer_step_post_hook(self._optimized)
             stack.callback(hook.remove)
+            if self._device.type == "cuda":
+                stack.enter_context(_without_benchmarks())
             stack.enter_context(_eager())
             stack.enter_context(self._mode)
             self._exit = stack.pop_all()
@@ -194,10 +197,10 @@ class budget:
         if self._mode in _get_current_dispatch_mode_stack():
             self.step()
 
-    def _close(self):
+    def _close(self, restore=True):
         self._last = self.stats()
         budget._active = None
-        self._session.close()
+        self._session.close(restore)
 
     def stop(self):
         """Ends the budget: all tensors that the program holds become resident and ordinary again."""
@@ -254,6 +257,22 @@ class budget:
 
 
 @contextlib.contextmanager
+def _without_benchmarks():
+    """Turns off the benchmarks of cuDNN, which may choose another algorithm when an op is recomputed."""
+    was = torch.backends.cudnn.benchmark
+    if was:
+        warnings.warn(
+            "torch.backends.cudnn.benchmark is off within remat.budget, because a recomputed op could give other bits",
+            stacklevel=4,
+        )
+    torch.backends.cudnn.benchmark = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = was
+
+
+@contextlib.contextmanager
 def _eager():
     """Makes compiled functions run eagerly. The functions stay compiled for later calls without a budget."""
     try:
@@ -296,9 +315,16 @@ def _telling_of_compiled():
 
 
 def _before_fork():
-    # The child reads what is resident now.
-    if budget._active is not None:
+    # The child reads what is resident now. A GPU cannot be used in a forked process.
+    if budget._active is not None and budget._active._device.type == "cpu":
         budget._active._session.bring_all()
+
+
+@atexit.register
+def _at_exit():
+    # Ends the recording. Restoring values that nobody will read could take long, or more memory than there is.
+    if budget._active is not None:
+        budget._active._close(restore=False)
 
 
 def _in_child():

@@ -22,7 +22,8 @@ _EXPOSE = [
 ]
 # These functions replace the bytes of a storage.
 _LEAVE = [
-    (torch.UntypedStorage, ["share_memory_", "_share_fd_cpu_", "_share_filename_cpu_", "resize_", "pin_memory"]),
+    (torch.UntypedStorage, ["share_memory_", "_share_fd_cpu_", "_share_filename_cpu_", "_share_cuda_"]),
+    (torch.UntypedStorage, ["resize_", "pin_memory"]),
     (torch.Tensor, ["share_memory_"]),
 ]
 # Composite operators that read the numbers in an operand directly: all operands but the first stay resident.

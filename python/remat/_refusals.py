@@ -48,12 +48,15 @@ def in_place():
     for owner, name, method, _ in was:
         refuse = _refuse(owner.__name__, _REASON[owner.__name__])
         setattr(owner, name, functools.wraps(method)(refuse))
-    begin = torch.cuda.CUDAGraph.capture_begin
-    torch.cuda.CUDAGraph.capture_begin = _refuse("A CUDA graph", "a graph cannot repeat evictions")
+    graph = torch.cuda.CUDAGraph
+    graphs = [(name, getattr(graph, name)) for name in ("capture_begin", "replay")]
+    for name, _ in graphs:
+        setattr(graph, name, _refuse("A CUDA graph", "a graph cannot repeat evictions"))
     try:
         yield
     finally:
-        torch.cuda.CUDAGraph.capture_begin = begin
+        for name, method in graphs:
+            setattr(graph, name, method)
         for owner, name, method, is_own in was:
             if is_own:
                 setattr(owner, name, method)

@@ -40,7 +40,7 @@ class Session:
     def begin(self, mode: Any, device_type: int, index: int) -> None:
         """Takes the calls of threads with this mode from now on."""
 
-    def close(self) -> None:
+    def close(self, restore: bool) -> None:
         """Makes all values that the program holds resident, and gives their bytes back to PyTorch."""
 
     def step(self) -> None:

@@ -64,6 +64,8 @@ void remat_label(void* session, uint64_t tensor, const char* label);
 int remat_apply(void* session, RmApply* apply);
 // Evicts all storages that can be evicted.
 void remat_evict_all(void* session);
+// Makes a leaf of a value, whose bytes other code may change. Tensors whose recomputation needs the bytes get copies.
+void remat_expose(void* session, uint64_t tensor);
 // Called after each op.
 void remat_done(void* session);
 void remat_free_text(char* text);

@@ -16,6 +16,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <c10/core/StreamGuard.h>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -41,6 +42,9 @@ std::optional<c10::Stream> stream;
 bool stress = false;
 // Whether this process was forked from one with a budget. Its engine belongs to the parent.
 bool forked = false;
+
+// Storages that a kernel has handed out to other code during the current call.
+std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> exposed;
 
 // Calls of each kind.
 struct Counts {
@@ -73,6 +77,26 @@ struct Lock {
     inside = false;
     session_lock.unlock();
   }
+};
+
+c10::Stream current_stream() { return c10::impl::getDeviceGuardImpl(device.type())->getStream(device); }
+
+// Work of the engine's own runs on the stream of the first op, whatever the program has chosen. A program that has
+// chosen another stream waits for the work in the end.
+class OnStream {
+  c10::OptionalStreamGuard guard;
+  bool waits = false;
+
+ public:
+  OnStream() {
+    if (!stream) return;
+    waits = current_stream() != *stream;
+    guard.reset_stream(*stream);
+  }
+  ~OnStream() {
+    if (waits) c10::impl::getDeviceGuardImpl(device.type())->synchronizeStream(*stream);
+  }
+  OnStream(const OnStream&) = delete;
 };
 
 // Raises a Python exception with this text.
@@ -228,10 +252,10 @@ void mark_blank(const Form& form, const torch::jit::Stack& stack) {
 // Raises an error for an op on another stream than the first. Such an op would not wait until its operands are restored.
 // An op without operands that the budget counts, such as a copy from the CPU, may run on any stream.
 void check_stream(const Form& form, bool has_operands) {
-  if (device.is_cpu() || is_dry()) return;
-  auto now = c10::impl::getDeviceGuardImpl(device.type())->getStream(device);
+  if (device.is_cpu() || is_dry() || !has_operands) return;
+  auto now = current_stream();
   if (!stream) stream = now;
-  if (has_operands && now != *stream)
+  if (now != *stream)
     raise(PyExc_RuntimeError, "remat: " + form.name +
                                   " is called on another stream than the first op under the budget; evicted tensors "
                                   "are restored on one stream, so call the op on that stream");
@@ -239,7 +263,7 @@ void check_stream(const Form& form, bool has_operands) {
 
 void run(const Form& form, torch::jit::Stack* stack) {
   Operands operands(form, *stack, device);
-  check_stream(form, !operands.storages.empty());
+  check_stream(form, !operands.storages.empty() && form.stream < 0);
   c10::SmallVector<Held*, 8> held;
   bool tainted = false;
   for (auto* storage : operands.storages) {
@@ -249,7 +273,7 @@ void run(const Form& form, torch::jit::Stack* stack) {
   std::shared_ptr<const Sizes> sizes;
   static const auto nothing = std::make_shared<const Sizes>();
   if (form.makes_nothing) sizes = nothing;
-  else if (!operands.foreign && !form.opaque) sizes = sizes_of(form, operands, *stack);
+  else if (!operands.foreign && !form.opaque) sizes = sizes_of(form, operands, *stack, device);
   bool is_unknown = !sizes;
   if (is_unknown) {
     (operands.foreign ? counts.foreign : counts.unknown)++;
@@ -283,7 +307,7 @@ void run(const Form& form, torch::jit::Stack* stack) {
   call.targets = operands.targets;
   call.work = sizes->work;
   call.moved = sizes->moved;
-  call.again = !tainted && !is_unknown;
+  call.again = !tainted && !is_unknown && !operands.once;
   std::vector<uint64_t> bytes = sizes->bytes;
   bool is_blank = operands.targets == 1 && held[0]->blank;
   for (auto* one : held) one->blank = false;
@@ -315,6 +339,9 @@ void run(const Form& form, torch::jit::Stack* stack) {
     execute(form, stack, device);
     return count_results(form, *stack);
   }
+  std::optional<c10::Stream> other;
+  if (auto arguments = torch::jit::last(*stack, form.arguments); form.stream >= 0 && arguments[form.stream].isStream())
+    other = arguments[form.stream].toStream();
   auto* record = new Record(form, call.kind, operands, *stack);
   record->first = stack;
   record->leaves = !call.again;
@@ -330,6 +357,8 @@ void run(const Form& form, torch::jit::Stack* stack) {
     throw;
   }
   for (uint64_t copy : snapshots) abandon(copy);
+  // PyTorch's own kernel does not know memory of the table.
+  if (other && device.is_cuda()) record_stream(held[0], *other);
   if (call.kind == RM_WRITE) held[0]->leaf = false;
   if (form.blank) mark_blank(form, *stack);
   if (!is_unknown && call.kind != RM_OVER && call.kind != RM_WRITE && made && *made != sizes->bytes && !form.makes_nothing) {
@@ -337,6 +366,17 @@ void run(const Form& form, torch::jit::Stack* stack) {
     correct(operands.key, std::move(*made));
   }
   count_results(form, *stack);
+}
+
+// Storages that a kernel has handed out become leaves that others may write to.
+void expose() {
+  for (auto& weak : std::exchange(exposed, {})) {
+    auto storage = weak.lock();
+    auto* held = storage ? held_of(storage.get()) : nullptr;
+    if (!held) continue;
+    remat_expose(session, held->tensor);
+    held->leaf = held->tainted = true;
+  }
 }
 
 // Whether PyTorch traces the program on tensors without data.
@@ -354,12 +394,14 @@ void governed(const c10::OperatorHandle& op, torch::jit::Stack* stack, const c10
   if (form.passes || forked || inside || is_traced()) return call_plain(op, stack);
   // The subclass gets the call, and its own calls come here.
   if (has_subclass(form, *stack)) return inner.dispatch(op, stack);
+  if (is_elsewhere(form, *stack, device)) return call_plain(op, stack);
   Lock lock;
   if (!session) return call_plain(op, stack);
   torch::torch_dispatch_mode::StashTorchDispatchModeGuard stash;
   counts.calls++;
   remat_bury(session);
   run(form, stack);
+  expose();
   if (stress) remat_evict_all(session);
   remat_done(session);
 }
@@ -408,6 +450,7 @@ bool rm_locked(void (*work)(void*), void* data) {
   Lock lock;
   c10::impl::ExcludeDispatchKeyGuard keys(ABOVE_MODES);
   torch::torch_dispatch_mode::StashTorchDispatchStackGuard stash;
+  OnStream on;
   work(data);
   return true;
 }
@@ -418,6 +461,7 @@ void rm_begin(void* session_, PyObject* mode_, PyObject* out_of_memory_, int8_t 
   out_of_memory = out_of_memory_;
   device = c10::Device(static_cast<c10::DeviceType>(type), index);
   stream.reset();
+  exposed.clear();
   counts = Counts();
   stress = false;
   forget_guesses();
@@ -465,6 +509,7 @@ int rm_execute(void* record_, const uint64_t* inputs, size_t inputs_len, const u
     } else if (is_first) {
       run_first(record, places, device);
     } else {
+      OnStream on;
       run_again(record, places, device);
     }
     return 0;
@@ -498,7 +543,21 @@ void rm_adopt(void* storage, uint64_t tensor, uint64_t number, bool tainted) {
   adopt(static_cast<c10::StorageImpl*>(storage), tensor, number, true, tainted);
 }
 void rm_release(uint64_t number) { release(number); }
-void rm_clone(uint64_t from, uint64_t to) { clone(from, to); }
+// Copies bytes. Returns 0; 1 if that failed; 2 if the device has too little memory.
+int rm_clone(uint64_t from, uint64_t to) {
+  try {
+    clone(from, to);
+    return 0;
+  } catch (const c10::OutOfMemoryError&) {
+    return 2;
+  } catch (...) {
+    return 1;
+  }
+}
+// Waits until the device has done its work, so that a time is that of the work.
+void rm_synchronize() {
+  if (stream) c10::impl::getDeviceGuardImpl(device.type())->synchronizeStream(*stream);
+}
 void rm_rename(uint64_t from, uint64_t to) { rename(from, to); }
 void rm_settle(uint64_t tensor) { settle(tensor); }
 size_t rm_take_dead(uint64_t* out, size_t most) { return take_dead(out, most); }
@@ -570,6 +629,12 @@ void rm_keep(PyObject* object, bool tainted) {
     held->leaf = true;
     held->tainted |= tainted;
   }
+}
+
+// A kernel hands out the bytes of a tensor or of a storage: they are exposed when the current call ends.
+void rm_expose_later(PyObject* object) {
+  auto* held = inside ? held_by(object) : nullptr;
+  if (held && !held->tainted) exposed.push_back(held->storage);
 }
 
 // A record of a notice for one storage, for `Session::expose`.

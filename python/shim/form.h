@@ -18,6 +18,13 @@ struct Form {
   // The op is made of other ops, and reaches us only in inference mode. Those ops run in its place.
   bool decomposes = false;
   bool random = false;
+  // The op exchanges data with other processes, which do not take part in a rerun. Other threads may read and write
+  // its operands after the call, so all operands count as written to.
+  bool collective = false;
+  // An argument is an object of C++, whose state a rerun cannot restore.
+  bool has_object = false;
+  // Some kernel for GPUs adds numbers in an order that changes from run to run.
+  bool unordered = false;
   // The sizes of the results depend on values.
   bool dynamic = false;
   // The op may change the size or the storage of an operand, so its operands are leaves afterwards.
@@ -38,6 +45,11 @@ struct Form {
   // Index of the argument that says whether batch norm trains; ALWAYS if it always trains, -1 for other ops.
   static constexpr int ALWAYS = -2;
   int trains = -1;
+  // Indices of the dropout probability, of the flag for training, and of the state from which cuDNN draws the masks of
+  // a recurrent layer: the op changes the state. -1 for other ops.
+  int dropout = -1, drops_in_training = -1, dropout_state = -1;
+  // Index of the stream that `record_stream` names; -1 for other ops.
+  int stream = -1;
   // Index of the argument for a random generator; -1 if there is none.
   int generator = -1;
   // Indices of the arguments `device` and `pin_memory`; -1 if there are none.

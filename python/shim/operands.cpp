@@ -1,8 +1,10 @@
 #include "operands.h"
 
+#include <ATen/Context.h>
 #include <ATen/SparseCsrTensorUtils.h>
 #include <ATen/SparseTensorImpl.h>
 #include <ATen/native/SparseTensorUtils.h>
+#include <c10/core/DefaultDtype.h>
 #include <cstring>
 
 namespace remat {
@@ -38,6 +40,8 @@ void add(Hash& hash, Hash& fractions, const c10::IValue& value) {
   } else if (value.isInt()) {
     hash.add(static_cast<uint64_t>(value.toInt()));
   } else if (value.isBool()) {
+    // Not a small number: a number and a truth value make tensors of different types.
+    hash.add(uint64_t{7});
     hash.add(value.toBool() ? uint64_t{3} : uint64_t{2});
   } else if (value.isDouble()) {
     fractions.add(value.toDouble());
@@ -116,10 +120,34 @@ bool has_subclass(const Form& form, const torch::jit::Stack& stack) {
   return found;
 }
 
+bool is_elsewhere(const Form& form, const torch::jit::Stack& stack, c10::Device device) {
+  auto arguments = torch::jit::last(stack, form.arguments);
+  auto is_here = [&](c10::Device other) { return other.type() == device.type() || (is_dry() && other.is_meta()); };
+  auto names = [&](size_t i) { return arguments[i].isDevice(); };
+  bool any = false, here = form.device >= 0 && names(form.device) && is_here(arguments[form.device].toDevice());
+  for (const auto& value : arguments) {
+    here |= value.isStorage() || value.isStream();
+    each_tensor(value, [&](const at::Tensor& tensor, int32_t) {
+      if (!tensor.defined()) return;
+      any = true;
+      here |= is_here(tensor.device());
+    });
+  }
+  // A factory that names no device makes a tensor of the CPU.
+  if (!any && form.device >= 0 && !names(form.device)) here = is_here(c10::kCPU);
+  return !here && (any || form.device >= 0);
+}
+
 Operands::Operands(const Form& form, const torch::jit::Stack& stack, c10::Device device) {
   auto arguments = torch::jit::last(stack, form.arguments);
-  bool trains = form.trains == Form::ALWAYS ||
-                (form.trains >= 0 && arguments[form.trains].isBool() && arguments[form.trains].toBool());
+  auto flag = [&](int i) { return i >= 0 && arguments[i].isBool() && arguments[i].toBool(); };
+  // cuDNN changes the state of its dropout, although the schema of the op does not say so.
+  bool drops = form.dropout_state >= 0 && flag(form.drops_in_training) && form.dropout >= 0 &&
+               arguments[form.dropout].isDouble() && arguments[form.dropout].toDouble() > 0;
+  foreign = form.collective;
+  once = drops || form.has_object || form.name == "aten::_cudnn_init_dropout_state" ||
+         (form.unordered && device.is_cuda() && !at::globalContext().deterministicAlgorithms());
+  bool trains = form.trains == Form::ALWAYS || flag(form.trains);
   c10::SmallVector<c10::StorageImpl*, 8> read;
   c10::SmallVector<c10::TensorImpl*, 8> impls;
   auto add_once = [](auto& list, c10::StorageImpl* storage) {
@@ -150,6 +178,8 @@ Operands::Operands(const Form& form, const torch::jit::Stack& stack, c10::Device
       auto* impl = tensor.unsafeGetTensorImpl();
       // A number of Python's as a tensor is a constant: it stays in the record.
       if (impl->is_wrapped_number() && !form.writes[i]) return;
+      // Ops of a GPU take a single number of the CPU. The record has a copy of it.
+      if (device.is_cuda() && tensor.is_cpu() && tensor.dim() == 0 && item == ALONE && !form.writes[i]) return;
       if (!is_counted(tensor, device)) {
         foreign = true;
         // The parts of a sparse tensor are tensors that the budget counts.
@@ -164,10 +194,12 @@ Operands::Operands(const Form& form, const torch::jit::Stack& stack, c10::Device
       auto* storage = tensor.storage().unsafeGetStorageImpl();
       if (form.beside[i]) {
         if (trains) return add_once(statistics, storage);
-      } else if (form.writes[i]) {
+      } else if (form.writes[i] || (drops && static_cast<int>(i) == form.dropout_state)) {
         add_once(this->storages, storage);
       }
       add_once(read, storage);
+      // No look says where in a list of lists a tensor stands.
+      if (item == NESTED) return void(foreign = true);
       hash.add(tensor.sizes());
       hash.add(tensor.strides());
       hash.add(static_cast<uint64_t>(tensor.storage_offset()));
@@ -195,7 +227,10 @@ Operands::Operands(const Form& form, const torch::jit::Stack& stack, c10::Device
       next++;
     });
   }
-  if (storages.empty()) hash.add(fractions.state);
+  if (storages.empty()) {
+    hash.add(fractions.state);
+    hash.add(static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()));
+  }
   key = hash.state;
 }
 

@@ -34,8 +34,11 @@ struct Operands {
   // Storages that the op reads or writes, each once. The storages that the op writes to are the first ones.
   c10::SmallVector<c10::StorageImpl*, 8> storages;
   size_t targets = 0;
-  // Whether some operand is no strided tensor of the budget's device, so that the op cannot run again.
+  // Whether some operand is no strided tensor of the budget's device, or other processes take part, so that no record
+  // can repeat the op.
   bool foreign = false;
+  // Whether the op must not run again, although a record could repeat it.
+  bool once = false;
   // Storages that are written to, but in no look: running statistics of batch norm in training, and parts of sparse
   // tensors.
   c10::SmallVector<c10::StorageImpl*, 2> statistics;
@@ -50,6 +53,9 @@ struct Operands {
 // Whether any argument is a tensor with a `__torch_dispatch__` of its own.
 bool has_subclass(const Form& form, const torch::jit::Stack& stack);
 
+// Whether a call reads, writes and makes tensors of other devices only.
+bool is_elsewhere(const Form& form, const torch::jit::Stack& stack, c10::Device device);
+
 // Whether the budget counts the tensor's bytes.
 bool is_counted(const at::Tensor& tensor, c10::Device device);
 
@@ -58,15 +64,23 @@ inline bool may_hold_tensors(const c10::IValue& value) {
   return value.isList() && !value.isIntList() && !value.isDoubleList() && !value.isBoolList();
 }
 
-// Calls `see(tensor, item)` for each tensor in a value. The item is -1 outside of lists.
+// Item of a tensor that is in no list, and of a tensor in a list of lists.
+constexpr int32_t ALONE = -1, NESTED = -2;
+
+// Calls `see(tensor, item)` for each tensor in a value.
 template <class See>
 void each_tensor(const c10::IValue& value, See&& see) {
   if (value.isTensor()) {
-    see(value.toTensor(), -1);
+    see(value.toTensor(), ALONE);
   } else if (may_hold_tensors(value)) {
     int32_t item = 0;
     for (const c10::IValue& inner : value.toListRef()) {
-      if (inner.isTensor()) see(inner.toTensor(), item);
+      if (inner.isTensor()) {
+        see(inner.toTensor(), item);
+      } else if (may_hold_tensors(inner)) {
+        for (const c10::IValue& innermost : inner.toListRef())
+          if (innermost.isTensor()) see(innermost.toTensor(), NESTED);
+      }
       item++;
     }
   }

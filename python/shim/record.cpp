@@ -4,10 +4,8 @@
 #include "sizes.h"
 
 #include <ATen/EmptyTensor.h>
-#include <ATen/Parallel.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/DefaultDtype.h>
-#include <c10/core/GradMode.h>
 
 namespace remat {
 namespace {
@@ -16,40 +14,6 @@ at::Generator generator_of(const Form& form, c10::ArrayRef<c10::IValue> argument
   if (form.generator >= 0 && arguments[form.generator].isGenerator()) return arguments[form.generator].toGenerator();
   return at::globalContext().defaultGenerator(device);
 }
-
-// Puts a generator into the state of the first run, and back in the end.
-struct AsBefore {
-  const std::optional<std::pair<at::Generator, at::Tensor>>& random;
-  at::Tensor now;
-
-  explicit AsBefore(const Record& record) : random(record.random) {
-    if (!random) return;
-    auto [generator, state] = *random;
-    std::lock_guard lock(generator.mutex());
-    now = generator.get_state();
-    generator.set_state(state);
-  }
-
-  ~AsBefore() {
-    if (!random) return;
-    auto generator = random->first;
-    std::lock_guard lock(generator.mutex());
-    generator.set_state(now);
-  }
-};
-
-// Puts the flags of the first run in place, and those of now back in the end.
-struct WithFlags {
-  Flags now = Flags::now();
-  bool differ;
-
-  explicit WithFlags(const Flags& then) : differ(!(now == then)) {
-    if (differ) then.set();
-  }
-  ~WithFlags() {
-    if (differ) now.set();
-  }
-};
 
 c10::Device device_of(c10::ArrayRef<c10::IValue> arguments, const Form& form) {
   if (form.device >= 0 && arguments[form.device].isDevice()) return arguments[form.device].toDevice();
@@ -63,32 +27,46 @@ c10::Device device_of(c10::ArrayRef<c10::IValue> arguments, const Form& form) {
 
 }  // namespace
 
-Flags Flags::now() {
-  const auto& context = at::globalContext();
-  return {c10::get_default_dtype().toScalarType(),
-          c10::GradMode::is_enabled(),
-          context.deterministicAlgorithms(),
-          context.deterministicAlgorithmsWarnOnly(),
-          context.deterministicFillUninitializedMemory(),
-          context.userEnabledMkldnn(),
-          context.float32MatmulPrecision(),
-          at::get_num_threads()};
+Random::Random(at::Generator of) : generator(std::move(of)) {
+  std::lock_guard lock(generator.mutex());
+  if (generator.device().is_cpu()) {
+    state = generator.get_state();
+  } else {
+    copy = generator.clone();
+  }
 }
 
-void Flags::set() const {
-  auto& context = at::globalContext();
-  c10::set_default_dtype(caffe2::TypeMeta::fromScalarType(default_dtype));
-  c10::GradMode::set_enabled(grad);
-  context.setDeterministicAlgorithms(deterministic, warns_only);
-  context.setDeterministicFillUninitializedMemory(fills);
-  context.setUserEnabledMkldnn(mkldnn);
-  if (context.float32MatmulPrecision() != precision) {
-    using Precision = at::Float32MatmulPrecision;
-    context.setFloat32MatmulPrecision(precision == Precision::HIGHEST ? "highest"
-                                      : precision == Precision::HIGH  ? "high"
-                                                                      : "medium");
+void Random::put_back() const {
+  auto target = generator;
+  std::lock_guard lock(target.mutex());
+  if (state.defined()) {
+    target.set_state(state);
+  } else {
+    target.set_current_seed(copy.current_seed());
+    target.set_offset(copy.get_offset());
   }
-  if (at::get_num_threads() != threads) at::set_num_threads(threads);
+}
+
+Random::Again::Again(const Random& then) : then(then) {
+  auto generator = then.generator;
+  std::lock_guard lock(generator.mutex());
+  if (then.state.defined()) {
+    state = generator.get_state();
+    generator.set_state(then.state);
+  } else {
+    copy = generator.graphsafe_get_state();
+    generator.graphsafe_set_state(then.copy.clone());
+  }
+}
+
+Random::Again::~Again() {
+  auto generator = then.generator;
+  std::lock_guard lock(generator.mutex());
+  if (state.defined()) {
+    generator.set_state(state);
+  } else {
+    generator.graphsafe_set_state(copy);
+  }
 }
 
 Record::Record(const Form& form, RmKind kind, const Operands& operands, const torch::jit::Stack& stack)
@@ -97,7 +75,7 @@ Record::Record(const Form& form, RmKind kind, const Operands& operands, const to
       targets(operands.targets),
       looks(operands.looks),
       flags(Flags::now()) {
-  if (kind == RM_NOTICE || kind == RM_RESERVE || kind == RM_SNAPSHOT) return;
+  if (kind == RM_NOTICE || kind == RM_RESERVE || kind == RM_SNAPSHOT || operands.foreign) return;
   auto given = torch::jit::last(stack, form.arguments);
   arguments.reserve(given.size());
   size_t look = 0;
@@ -115,15 +93,15 @@ Record::Record(const Form& form, RmKind kind, const Operands& operands, const to
       // Stands for a tensor of a rerun's own.
       auto like = given[i].toTensor();
       arguments.emplace_back(at::detail::empty_strided_meta(like.sizes(), like.strides(), like.scalar_type()));
+    } else if (given[i].isTensor() && given[i].toTensor().defined() && !given[i].toTensor().unsafeGetTensorImpl()->is_wrapped_number()) {
+      // A single number of the CPU, which the program may change.
+      at::AutoDispatchBelowADInplaceOrView below;
+      arguments.emplace_back(given[i].toTensor().clone());
     } else {
       arguments.push_back(given[i]);
     }
   }
-  if (form.random) {
-    auto generator = generator_of(form, given, device_of(given, form));
-    std::lock_guard lock(generator.mutex());
-    random.emplace(generator, generator.get_state());
-  }
+  if (form.random) random.emplace(generator_of(form, given, device_of(given, form)));
 }
 
 void execute(const Form& form, torch::jit::Stack* stack, c10::Device device) {
@@ -140,21 +118,8 @@ void call_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 namespace {
 
-// The storage that an op should have written over has its old value.
-void undo(const Record& record, Places places) {
-  if (record.kind != RM_OVER) return;
-  if (record.gives) {
-    move(places.outputs[0], places.inputs[0]);
-  } else {
-    point(record.made, places.inputs[0]);
-  }
-  rename(record.made, record.replaces[0]);
-}
-
-}  // namespace
-
-void run_first(Record& record, Places places, c10::Device device) {
-  auto* stack = std::exchange(record.first, nullptr);
+// Storages that the op writes to get the memory for their new values.
+void prepare(const Record& record, Places places, c10::Device device) {
   for (size_t i = 0; i < record.replaces.size(); i++) rename(record.replaces[i], record.made + i);
   if (record.kind == RM_OVER) {
     if (record.gives) {
@@ -169,14 +134,35 @@ void run_first(Record& record, Places places, c10::Device device) {
   } else {
     for (size_t i = 0; i < record.targets; i++) point(record.made + i, places.outputs[i]);
   }
-  // A kernel takes its arguments off the stack. If the device has too little memory, the call is made again.
+}
+
+// The storage that an op should have written over has its old value. `prepare` may have stopped anywhere.
+void undo(const Record& record, Places places) {
+  if (record.kind == RM_WRITE) release(places.outputs[0]);
+  if (record.kind != RM_OVER) return;
+  if (record.gives) {
+    move(places.outputs[0], places.inputs[0]);
+  } else {
+    point(record.made, places.inputs[0]);
+    release(places.outputs[0]);
+  }
+  rename(record.made, record.replaces[0]);
+}
+
+}  // namespace
+
+void run_first(Record& record, Places places, c10::Device device) {
+  auto* stack = std::exchange(record.first, nullptr);
+  // A kernel takes its arguments off the stack. If the device has too little memory, the call is made again, unless
+  // it may already have written to one of several tensors.
   std::optional<std::vector<c10::IValue>> arguments;
-  if (device.is_cuda()) {
+  if (device.is_cuda() && (record.kind != RM_UPDATE || record.targets < 2)) {
     auto given = torch::jit::last(*stack, record.form.arguments);
     arguments.emplace(given.begin(), given.end());
   }
   auto below = stack->size() - record.form.arguments;
   try {
+    prepare(record, places, device);
     execute(record.form, stack, device);
   } catch (const c10::OutOfMemoryError&) {
     undo(record, places);
@@ -184,6 +170,7 @@ void run_first(Record& record, Places places, c10::Device device) {
       stack->resize(below);
       stack->insert(stack->end(), arguments->begin(), arguments->end());
       record.first = stack;
+      if (record.random) record.random->put_back();
     }
     throw;
   } catch (...) {
@@ -259,7 +246,8 @@ void run_again(const Record& record, Places places, c10::Device device) {
     }
   }
   {
-    AsBefore generator(record);
+    std::optional<Random::Again> random;
+    if (record.random) random.emplace(*record.random);
     WithFlags flags(record.flags);
     execute(record.form, &stack, device);
   }

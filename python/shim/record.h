@@ -2,29 +2,39 @@
 #pragma once
 
 #include "api.h"
+#include "flags.h"
 #include "operands.h"
 
-#include <ATen/Context.h>
 #include <ATen/core/Generator.h>
 #include <exception>
 #include <optional>
 
 namespace remat {
 
-// Settings of the process and the thread on which results depend.
-struct Flags {
-  // Type of factories that name none.
-  c10::ScalarType default_dtype;
-  // Whether gradients are on: some kernels keep more for a gradient.
-  bool grad;
-  bool deterministic, warns_only, fills, mkldnn;
-  at::Float32MatmulPrecision precision;
-  // Threads among which a reduction is split.
-  int threads;
+// A random generator, and its state before an op.
+class Random {
+  at::Generator generator;
+  // On the CPU: the state as a tensor. On a GPU: another generator with the state, because setting the state by a tensor
+  // would make cuDNN draw the masks of its dropout anew.
+  at::Tensor state;
+  at::Generator copy;
 
-  static Flags now();
-  void set() const;
-  bool operator==(const Flags&) const = default;
+ public:
+  explicit Random(at::Generator generator);
+  // Puts the generator into this state.
+  void put_back() const;
+
+  // Puts the generator into this state, and into its state of now in the end.
+  class Again {
+    const Random& then;
+    at::Tensor state;
+    at::Generator copy;
+
+   public:
+    explicit Again(const Random& then);
+    ~Again();
+    Again(const Again&) = delete;
+  };
 };
 
 struct Record {
@@ -42,8 +52,8 @@ struct Record {
   bool leaves = false;
   // Bytes of the storage that RM_WRITE writes to.
   uint64_t bytes = 0;
-  // The random generator and its state before the first run.
-  std::optional<std::pair<at::Generator, at::Tensor>> random;
+  // The random generator before the first run.
+  std::optional<Random> random;
   Flags flags;
   // Number of outputs that the first run made.
   size_t made_outputs = 0;

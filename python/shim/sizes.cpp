@@ -59,10 +59,11 @@ double products(const Form& form, c10::ArrayRef<c10::IValue> arguments, c10::Arr
   return 0;
 }
 
-std::shared_ptr<const Sizes> infer(const Form& form, const torch::jit::Stack& stack) {
+std::shared_ptr<const Sizes> infer(const Form& form, const torch::jit::Stack& stack, c10::Device device) {
   auto sizes = std::make_shared<Sizes>();
   try {
-    auto without = without_data(form, torch::jit::last(stack, form.arguments));
+    auto arguments = torch::jit::last(stack, form.arguments);
+    auto without = without_data(form, arguments);
     for (const auto& value : without.arguments)
       each_tensor(value, [&](const at::Tensor& tensor, int32_t) {
         if (!tensor.defined()) return;
@@ -79,6 +80,10 @@ std::shared_ptr<const Sizes> infer(const Form& form, const torch::jit::Stack& st
       sizes->moved += storage->nbytes();
     });
     if (!strided) return nullptr;
+    // A copy to another device takes no memory of this one.
+    if (form.device >= 0 && arguments[form.device].isDevice() && !is_dry() &&
+        arguments[form.device].toDevice().type() != device.type())
+      sizes->bytes.clear();
     auto moving = static_cast<double>(sizes->moved) * WORK_PER_BYTE;
     sizes->work = std::max(products(form, without.arguments, without.results), moving);
   } catch (const std::exception&) {
@@ -162,10 +167,11 @@ bool has_known_index(const Form& form, c10::ArrayRef<c10::IValue> arguments) {
   return is_known;
 }
 
-std::shared_ptr<const Sizes> sizes_of(const Form& form, const Operands& operands, const torch::jit::Stack& stack) {
+std::shared_ptr<const Sizes> sizes_of(const Form& form, const Operands& operands, const torch::jit::Stack& stack,
+                                      c10::Device device) {
   if (form.dynamic && !has_known_index(form, torch::jit::last(stack, form.arguments))) return nullptr;
   if (auto at = known.find(operands.key); at != known.end()) return at->second;
-  auto sizes = infer(form, stack);
+  auto sizes = infer(form, stack, device);
   if (known.size() >= MOST_KNOWN) known.clear();
   known[operands.key] = sizes;
   return sizes;

@@ -30,7 +30,8 @@ WithoutData without_data(const Form& form, c10::ArrayRef<c10::IValue> arguments,
                          bool (*stays)(const at::Tensor& operand) = nullptr);
 // Sizes of what the op makes, by its kernel for tensors without data; null if that is not known before it runs.
 // The answer is kept for the next call with operands of the same kinds.
-std::shared_ptr<const Sizes> sizes_of(const Form& form, const Operands& operands, const torch::jit::Stack& stack);
+std::shared_ptr<const Sizes> sizes_of(const Form& form, const Operands& operands, const torch::jit::Stack& stack,
+                                      c10::Device device);
 // Corrects an answer that was wrong.
 void correct(uint64_t key, std::vector<uint64_t> bytes);
 // Whether an index picks the elements where it is true, so that the number of elements depends on its values.

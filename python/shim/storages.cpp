@@ -1,7 +1,11 @@
 #include "storages.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <atomic>
 #include <cstring>
 #include <mutex>
@@ -16,11 +20,12 @@ struct Entry {
   Held* held = nullptr;
 };
 
-// Guards everything below. A storage may die in any thread, also within a call of ours.
-std::recursive_mutex tables;
-std::unordered_map<uint64_t, Entry> table;
-std::unordered_map<uint64_t, Held*> holders;
-std::vector<uint64_t> dead;
+// Guards everything below. A storage may die in any thread, also within a call of ours, and while the process exits.
+// The tables are therefore never destroyed: bytes that Python has made cannot be freed after Python has ended.
+auto& tables = *new std::recursive_mutex;
+auto& table = *new std::unordered_map<uint64_t, Entry>;
+auto& holders = *new std::unordered_map<uint64_t, Held*>;
+auto& dead = *new std::vector<uint64_t>;
 std::atomic<uint64_t> live_bytes = 0, peak_bytes = 0;
 
 const char* const EVICTED =
@@ -35,7 +40,20 @@ bool dry = false;
 // Memory of the device; none in a dry run, unless it is small.
 c10::DataPtr memory(size_t bytes, c10::Device device) {
   if (dry && bytes > MOST_DRY_BYTES) return {nullptr, device};
+  // The allocator of GPUs takes memory of the current one.
+  c10::OptionalDeviceGuard guard;
+  if (!device.is_cpu()) guard.reset_device(device);
   return c10::GetAllocator(device.type())->allocate(bytes);
+}
+
+// Copies bytes on the current stream, unlike the allocator's own function.
+void copy(void* to, void* from, size_t bytes, c10::Device device) {
+  if (device.is_cpu()) return void(std::memcpy(to, from, bytes));
+  at::AutoDispatchBelowADInplaceOrView below;
+  auto of = [&](void* data) {
+    return at::from_blob(data, {static_cast<int64_t>(bytes)}, at::TensorOptions().dtype(at::kByte).device(device));
+  };
+  of(to).copy_(of(from));
 }
 
 // Readers past the dispatcher get an error, not a null pointer.
@@ -48,8 +66,10 @@ void guard_pointer(c10::StorageImpl* storage) {
 }
 
 void add(uint64_t number, c10::DataPtr&& data, size_t bytes, Held* held) {
-  table[number] = Entry{std::move(data), bytes, held};
-  live_bytes += bytes;
+  auto& entry = table[number];
+  // An op that ran out of memory is called again with the same numbers.
+  live_bytes += bytes - entry.bytes;
+  entry = Entry{std::move(data), bytes, held};
   peak_bytes = std::max<uint64_t>(peak_bytes, live_bytes);
 }
 
@@ -58,8 +78,10 @@ void on_death(void* context) {
   auto* held = static_cast<Held*>(context);
   for (uint64_t number : {held->number, held->second})
     if (auto at = table.find(number); at != table.end() && at->second.held == held) at->second.held = nullptr;
-  holders.erase(held->tensor);
-  dead.push_back(held->tensor);
+  if (held->tensor) {
+    holders.erase(held->tensor);
+    dead.push_back(held->tensor);
+  }
   delete held;
 }
 
@@ -167,7 +189,7 @@ void clone(uint64_t from, uint64_t to) {
   auto bytes = source.bytes;
   auto device = source.data.device();
   auto data = memory(bytes, device);
-  if (bytes && data.get() && source.data.get()) c10::GetAllocator(device.type())->copy_data(data.get(), source.data.get(), bytes);
+  if (bytes && data.get() && source.data.get()) copy(data.get(), source.data.get(), bytes, device);
   add(to, std::move(data), bytes, nullptr);
 }
 
@@ -220,8 +242,15 @@ void renew(c10::StorageImpl* storage) {
   auto& data = storage->_mutable_data_ptr_no_checks();
   auto device = data.device();
   // The value of the storage dies with the old pointer.
-  storage->set_data_ptr_noswap(c10::GetAllocator(device.type())->allocate(storage->nbytes()));
+  storage->set_data_ptr_noswap(memory(storage->nbytes(), device));
   storage->clear_data_ptr_access_error_msg_();
+}
+
+void record_stream(Held* held, c10::Stream stream) {
+  std::lock_guard guard(tables);
+  auto at = table.find(held->number);
+  if (at == table.end()) return;
+  c10::impl::getDeviceGuardImpl(stream.device_type())->recordDataPtrOnStream(at->second.data, stream);
 }
 
 void set_dry(bool on) { dry = on; }
@@ -291,8 +320,11 @@ void give_back() {
         storage->set_data_ptr_noswap(std::move(at->second.data));
         guard_pointer(storage.get());
       }
+      delete held;
+    } else {
+      // Another thread is about to end the storage, and calls `on_death`.
+      held->tensor = 0;
     }
-    delete held;
   }
   table.clear();
   dead.clear();

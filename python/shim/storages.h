@@ -6,6 +6,7 @@
 #pragma once
 
 #include <c10/core/StorageImpl.h>
+#include <c10/core/Stream.h>
 #include <c10/util/intrusive_ptr.h>
 #include <cstdint>
 #include <vector>
@@ -14,7 +15,7 @@ namespace remat {
 
 // A storage that the program holds.
 struct Held {
-  // Number of the value in the engine.
+  // Number of the value in the engine; 0 if the engine no longer knows it.
   uint64_t tensor;
   // Number of the bytes in the table; 0 while the value is evicted.
   uint64_t number;
@@ -76,6 +77,9 @@ void rename(uint64_t from, uint64_t to);
 void settle(uint64_t tensor);
 // A storage that looks at bytes of the table. Its pointer is not owned.
 c10::intrusive_ptr<c10::StorageImpl> lend(uint64_t number);
+
+// The bytes are in use by work that is queued on another stream: their memory is free again only after that work.
+void record_stream(Held* held, c10::Stream stream);
 
 // Gives a storage its bytes back. The table and the engine forget them.
 void leave(Held* held);

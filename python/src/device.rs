@@ -1,6 +1,6 @@
 //! Device of remat that owns its memory: the table of storages in the shim.
 
-use crate::ffi::{rm_adopt, rm_clone, rm_execute, rm_release};
+use crate::ffi::{rm_adopt, rm_clone, rm_execute, rm_release, rm_synchronize};
 use crate::op::TorchOp;
 use remat::Layout;
 use remat::device::{Call, Device, DeviceError, Memory, Place, Took};
@@ -66,8 +66,11 @@ impl Device for TorchDevice {
 
     fn duplicate(&mut self, from: Place, to: Place) -> Result<(), DeviceError> {
         // SAFETY: the engine passes the number of a resident storage, and a new number.
-        unsafe { rm_clone(from.storage, to.storage) };
-        Ok(())
+        match unsafe { rm_clone(from.storage, to.storage) } {
+            0 => Ok(()),
+            2 => Err(DeviceError::out_of_memory("no memory for a copy of a tensor")),
+            _ => Err(DeviceError::new("the copy of a tensor failed")),
+        }
     }
 
     fn release(&mut self, storage: u64) {
@@ -87,7 +90,12 @@ impl Device for TorchDevice {
         let inputs: Vec<u64> = call.inputs.iter().map(number).collect();
         let outputs: Vec<u64> = call.outputs.iter().map(number).collect();
         let mut text = String::new();
-        let start = (self.timed && call.timed).then(Instant::now);
+        let now = || {
+            // SAFETY: the caller of the command holds the session's lock.
+            unsafe { rm_synchronize() };
+            Instant::now()
+        };
+        let start = (self.timed && call.timed).then(now);
         // SAFETY: the record is alive, and the numbers are those of resident inputs and of new outputs.
         let code = unsafe {
             rm_execute(
@@ -103,7 +111,7 @@ impl Device for TorchDevice {
         match code {
             0 => {
                 call.op.done();
-                let seconds = start.map(|start| start.elapsed().as_secs_f64());
+                let seconds = start.map(|start| (now() - start).as_secs_f64());
                 Ok(seconds.map_or(Took::Unknown, Took::Seconds))
             }
             2 => Err(DeviceError::out_of_memory(text)),

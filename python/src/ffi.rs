@@ -70,7 +70,8 @@ unsafe extern "C" {
     pub fn rm_forget_record(record: *mut c_void);
     pub fn rm_adopt(storage: *mut c_void, tensor: u64, number: u64, tainted: bool);
     pub fn rm_release(number: u64);
-    pub fn rm_clone(from: u64, to: u64);
+    pub fn rm_clone(from: u64, to: u64) -> i32;
+    pub fn rm_synchronize();
     pub fn rm_rename(from: u64, to: u64);
     pub fn rm_settle(tensor: u64);
     pub fn rm_take_dead(out: *mut u64, most: usize) -> usize;
@@ -91,6 +92,7 @@ unsafe extern "C" {
     pub fn rm_leave(object: *mut c_void);
     pub fn rm_state(object: *mut c_void) -> i32;
     pub fn rm_keep(object: *mut c_void, tainted: bool);
+    pub fn rm_expose_later(object: *mut c_void);
     pub fn rm_notice_record() -> *mut c_void;
     pub fn rm_warn(text: *const c_char, len: usize);
 }

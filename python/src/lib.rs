@@ -8,6 +8,7 @@
 //! | `shim/operands.cpp` | the tensors among the arguments of a call |
 //! | `shim/sizes.cpp` | bytes and work of an op, known before it runs |
 //! | `shim/record.cpp` | a call that can be made again with the same bits |
+//! | `shim/flags.cpp` | settings of the process on which results depend |
 //! | `shim/storages.cpp` | the table of bytes, and the storages that hold them |
 //! | `shim/dry_run.cpp` | ops that compute nothing, for `remat.suggest` |
 //! | `shim/allocator.cpp` | PyTorch's way to [`heap`] |

@@ -2,9 +2,9 @@
 
 use crate::device::TorchDevice;
 use crate::ffi::{
-    rm_begin, rm_counts, rm_dry, rm_each_guess, rm_each_once, rm_end, rm_forked, rm_keep,
-    rm_label_later, rm_leave, rm_live, rm_locked, rm_peak, rm_state, rm_stress, rm_tainted,
-    rm_tensor, rm_use_heap, rm_valueless,
+    rm_begin, rm_counts, rm_dry, rm_each_guess, rm_each_once, rm_end, rm_expose_later, rm_forked,
+    rm_keep, rm_label_later, rm_leave, rm_live, rm_locked, rm_peak, rm_state, rm_stress,
+    rm_tainted, rm_tensor, rm_use_heap, rm_valueless,
 };
 use crate::heap;
 use crate::session::{Session as Inner, held};
@@ -129,14 +129,16 @@ impl Session {
         }
     }
 
-    /// Makes all values that the program holds resident, and gives their bytes back to PyTorch.
-    fn close(&self) -> PyResult<()> {
+    /// Gives the bytes of all values that the program holds back to PyTorch. If `restore`, makes evicted values
+    /// resident first. Otherwise, reading such a value is an error.
+    fn close(&self, restore: bool) -> PyResult<()> {
         self.locked(|session| {
             session.bury();
             let finished = session.driver.finish_recording();
             session.driver.set_budget(TorchDevice::MOST)?;
             let mut failure = None;
-            for tensor in held(false) {
+            let values = if restore { held(false) } else { Vec::new() };
+            for tensor in values {
                 if session.driver.key(tensor).is_err() {
                     continue;
                 }
@@ -170,18 +172,24 @@ impl Session {
     /// Makes a tensor a leaf that somebody outside of PyTorch may write to.
     fn expose(&self, tensor: &Bound<'_, PyAny>) -> PyResult<()> {
         let Some((number, _)) = number(tensor) else { return Ok(()) };
-        self.locked(|session| session.expose(number))?;
+        let ran = self.ran(|session| session.expose(number))?;
         // SAFETY: `tensor` is a tensor or a storage.
-        unsafe { rm_keep(tensor.as_ptr().cast(), true) };
+        unsafe {
+            match ran {
+                true => rm_keep(tensor.as_ptr().cast(), true),
+                false => rm_expose_later(tensor.as_ptr().cast()),
+            }
+        }
         Ok(())
     }
 
     /// Makes a tensor a leaf, so that it stays resident.
     fn keep(&self, tensor: &Bound<'_, PyAny>) -> PyResult<()> {
         let Some(number) = evictable(tensor) else { return Ok(()) };
-        self.locked(|session| session.keep(number))?;
-        // SAFETY: `tensor` is a tensor or a storage.
-        unsafe { rm_keep(tensor.as_ptr().cast(), false) };
+        if self.ran(|session| session.keep(number))? {
+            // SAFETY: `tensor` is a tensor or a storage.
+            unsafe { rm_keep(tensor.as_ptr().cast(), false) };
+        }
         Ok(())
     }
 
@@ -374,8 +382,14 @@ impl Session {
         Ok(found)
     }
 
-    /// Runs work on the session, under its lock.
+    /// Runs work on the session, under its lock. Within an op, the work does not run, because the
+    /// op's operands are resident.
     fn locked(&self, work: impl FnOnce(&mut Inner) -> Result<(), remat::Error>) -> PyResult<()> {
+        self.ran(work).map(drop)
+    }
+
+    /// Runs work as [`Self::locked`] does. Returns whether the work ran.
+    fn ran(&self, work: impl FnOnce(&mut Inner) -> Result<(), remat::Error>) -> PyResult<bool> {
         struct Job<'a, W> {
             session: &'a UnsafeCell<Inner>,
             work: Option<W>,
@@ -394,9 +408,8 @@ impl Session {
             unsafe { rm_locked(run::<W>, std::ptr::from_mut(job).cast()) }
         }
         let mut job = Job { session: &self.inner, work: Some(work), done: Ok(()) };
-        // Within an op, nothing needs to be done, because the op's operands are resident.
-        start(&mut job);
-        job.done.map_err(|error| match error.is_of_memory() {
+        let ran = start(&mut job);
+        job.done.map(|()| ran).map_err(|error| match error.is_of_memory() {
             true => OutOfMemory::new_err(error.to_string()),
             false => PyRuntimeError::new_err(error.to_string()),
         })

@@ -388,6 +388,13 @@ extern "C" fn remat_evict_all(session: *mut c_void) {
 }
 
 #[unsafe(no_mangle)]
+extern "C" fn remat_expose(session: *mut c_void, tensor: u64) {
+    // SAFETY: called by the shim, under the lock. The value is resident, as an operand of the op that just ran, so
+    // only the copies for other tensors can fail. Reading such a tensor reports the failure.
+    let _ = unsafe { of(session) }.expose(TensorId(tensor));
+}
+
+#[unsafe(no_mangle)]
 extern "C" fn remat_done(session: *mut c_void) {
     // SAFETY: called by the shim, under the lock.
     unsafe { of(session) }.done();

@@ -14,6 +14,15 @@ def apart(function, seconds=SECONDS):
 
     A process that takes more than ``seconds`` dies of SIGALRM.
     """
+    return together([function], seconds)[0]
+
+
+def together(functions, seconds=SECONDS):
+    """Results of functions that run at the same time, each in a process of its own; otherwise as ``apart``."""
+    return [_answer(*child) for child in [_start(function, seconds) for function in functions]]
+
+
+def _start(function, seconds):
     reader, writer = os.pipe()
     if (child := os.fork()) == 0:
         os.close(reader)
@@ -28,6 +37,10 @@ def apart(function, seconds=SECONDS):
             pickle.dump(answer, f)
         os._exit(0)
     os.close(writer)
+    return child, reader
+
+
+def _answer(child, reader):
     with open(reader, "rb") as f:
         told = f.read()
     _, status = os.waitpid(child, 0)

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import gc
+import subprocess
 import sys
 import threading
 import warnings
@@ -226,6 +227,34 @@ def test_recording(tmp_path):
 def test_recording_into_no_folder(tmp_path):
     with pytest.raises(OSError, match="record"):
         remat.budget("1GiB", record=tmp_path / "none" / "run.jsonl")
+
+
+def test_a_process_that_ends_within_a_budget(tmp_path):
+    program = """
+import sys
+import numpy, torch, remat
+remat.budget("1MiB", device="cpu", record=sys.argv[1]).start()
+foreign = torch.from_numpy(numpy.ones(1 << 10, dtype="float32"))
+x = torch.ones(1 << 14) * foreign.sum()
+kept = [x.sin().cos() for _ in range(40)]
+print("end")
+raise ValueError("of the user")
+"""
+    path = tmp_path / "run.jsonl"
+    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stdout) == (1, "end\n"), done
+    assert done.stderr.rstrip().endswith("ValueError: of the user")
+    assert path.read_text().count("aten::cos") == 40
+
+
+def test_copies_to_other_devices_take_no_memory():
+    with remat.budget("1MiB", device="cpu") as budget:
+        with torch.device("meta"):
+            layer = nn.Linear(2000, 2000)
+        far = torch.empty(10**9, device="meta")
+        near = torch.ones(1 << 17)
+        assert near.to("meta").shape == near.shape and far.add(1).sum().is_meta
+        assert layer.weight.is_meta and budget.stats().peak_bytes < 1 << 20
 
 
 def test_out_of_memory():

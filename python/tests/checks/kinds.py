@@ -104,6 +104,19 @@ def tensors_on_meta():
 
 
 @check
+def fills_of_each_type():
+    # One call makes numbers, and the other truth values.
+    out = [torch.full((3,), value) for value in (2, False, 3, True, 2.0)]
+    was = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)
+        out.append(torch.full((3,), 2.0))
+    finally:
+        torch.set_default_dtype(was)
+    return out
+
+
+@check
 def fake_tensors():
     from torch._subclasses.fake_tensor import FakeTensorMode
 

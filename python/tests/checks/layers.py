@@ -30,6 +30,15 @@ def batch_norm():
 
 
 @check
+def statistics_of_batch_norm_by_themselves():
+    x = torch.arange(48.0).view(4, 3, 4).sin()
+    mean, variance = torch.zeros(3), torch.ones(3)
+    made = torch.batch_norm_update_stats(x * 2, mean, variance, 0.1)
+    again = torch.batch_norm_update_stats(x * 3, mean, variance, 0.1)
+    return mean, variance, made, again
+
+
+@check
 def norms():
     x = torch.randn(2, 4, 6)
     layers = (

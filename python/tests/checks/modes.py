@@ -2,6 +2,7 @@
 
 import functools
 
+import numpy
 import torch
 from torch import nn
 
@@ -160,6 +161,19 @@ def custom_operator():
 
 
 @check
+def custom_operator_by_numpy():
+    @torch.library.custom_op("remat_tests::cube", mutates_args=())
+    def cube(x: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(x.numpy() ** 3)
+
+    x = torch.arange(8.0).sin()
+    y = cube(x)
+    z = cube(y.exp())
+    more = [x + i for i in range(4)]
+    return x, y, z, more, len(str(x)), x.tolist(), numpy.asarray(x) * 2
+
+
+@check
 def custom_operator_that_writes():
     @torch.library.custom_op("checks::bump", mutates_args=("x",))
     def bump(x: torch.Tensor, by: torch.Tensor) -> None:
@@ -239,6 +253,48 @@ def deterministic_algorithms():
         return x, torch.empty(4), x.cumsum(0)
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+@check
+def new_settings_of_precision():
+    matmul = torch.backends.mkldnn.matmul
+    was = matmul.fp32_precision
+    out = []
+    try:
+        for precision in ("bf16", "ieee", "tf32"):
+            matmul.fp32_precision = precision
+            x = torch.arange(64.0).view(8, 8).sin()
+            out.append(x @ x.T)
+        # A rerun of the products above has their settings.
+        out.append(out[0] + out[1] + out[2])
+        out.append(torch.tensor([precision == matmul.fp32_precision for precision in ("bf16", "ieee", "tf32")]))
+    finally:
+        matmul.fp32_precision = was
+    return out
+
+
+@check
+def precision_of_all_backends():
+    was = torch.backends.fp32_precision
+    try:
+        torch.backends.fp32_precision = "tf32"
+        x = torch.arange(64.0).view(8, 8).sin()
+        y = x @ x.T
+    finally:
+        torch.backends.fp32_precision = was
+    return y, y.exp(), torch.get_float32_matmul_precision()
+
+
+@check
+def denormal_numbers():
+    tiny = torch.full((16,), 1e-38)
+    try:
+        torch.set_flush_denormal(True)
+        flushed = tiny * 0.1
+    finally:
+        torch.set_flush_denormal(False)
+    kept = tiny * 0.1
+    return flushed, kept, flushed + 1e-38, kept == flushed
 
 
 @check

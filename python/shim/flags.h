@@ -1,0 +1,46 @@
+// Settings of the process and the thread on which results depend.
+#pragma once
+
+#include <ATen/Context.h>
+#include <array>
+#include <optional>
+
+namespace remat {
+
+struct Flags {
+  // Type of factories that name none.
+  c10::ScalarType default_dtype;
+  // Whether gradients are on: some kernels keep more for a gradient.
+  bool grad;
+  bool deterministic, warns_only, fills;
+  bool mkldnn, mkldnn_deterministic, cudnn, cudnn_deterministic;
+  // Precision of products of f32: the setting of older versions of PyTorch. None if the settings below contradict it,
+  // because PyTorch raises an error then.
+  std::optional<at::Float32MatmulPrecision> precision;
+  // Precision of products, convolutions and recurrent layers of f32, on CUDA and then in oneDNN.
+  std::array<at::Float32Precision, 6> precisions;
+  at::CuBLASReductionOption halves, bfloats;
+  bool accumulates_halves;
+  at::LinalgBackend linalg;
+  // Threads among which a reduction is split.
+  int threads;
+  // Bits of the processor that replace denormal numbers by zero.
+  unsigned denormals;
+
+  static Flags now();
+  // Puts these flags in place of `now`. Flags that are equal are left alone.
+  void replace(const Flags& now) const;
+  bool operator==(const Flags&) const = default;
+};
+
+// Puts the flags of the first run in place, and those of now back in the end.
+class WithFlags {
+  Flags then, now = Flags::now();
+
+ public:
+  explicit WithFlags(const Flags& then) : then(then) { then.replace(now); }
+  ~WithFlags() { now.replace(then); }
+  WithFlags(const WithFlags&) = delete;
+};
+
+}  // namespace remat
