@@ -32,7 +32,7 @@ void set_denormals(unsigned) {}
 
 // The older setting, which PyTorch refuses to tell if the newer settings contradict it. An exception takes too long for
 // each op, so the answer is kept for as long as the newer settings stay.
-std::optional<at::Float32MatmulPrecision> precision_of(const std::array<Float32Precision, 6>& precisions) {
+std::optional<at::Float32MatmulPrecision> matmul_of(const std::array<Float32Precision, 6>& precisions) {
   auto is_plain = [](Float32Precision of) { return of != Float32Precision::TF32 && of != Float32Precision::BF16; };
   if (is_plain(precisions[0]) && is_plain(precisions[3])) return at::globalContext().float32MatmulPrecision();
   thread_local std::array<Float32Precision, 6> known{};
@@ -61,11 +61,26 @@ std::pair<bool, bool> arguments_of(at::CuBLASReductionOption option) {
 
 }  // namespace
 
-Flags Flags::now() {
+Precision Precision::now() {
+  Precision now;
+  for (size_t i = 0; i < now.each.size(); i++)
+    now.each[i] = at::globalContext().float32Precision(PRECISIONS[i].first, PRECISIONS[i].second);
+  now.matmul = matmul_of(now.each);
+  return now;
+}
+
+void Precision::replace(const Precision& now) const {
+  auto& context = at::globalContext();
+  // The older setting changes some of the newer settings, so the newer ones follow.
+  if (matmul && matmul != now.matmul) context.setFloat32MatmulPrecision(name_of(*matmul));
+  for (size_t i = 0; i < each.size(); i++) {
+    auto [backend, op] = PRECISIONS[i];
+    if (context.float32Precision(backend, op) != each[i]) context.setFloat32Precision(backend, op, each[i]);
+  }
+}
+
+Flags Flags::now(bool with_precision) {
   const auto& context = at::globalContext();
-  std::array<Float32Precision, 6> precisions;
-  for (size_t i = 0; i < precisions.size(); i++)
-    precisions[i] = context.float32Precision(PRECISIONS[i].first, PRECISIONS[i].second);
   return {.default_dtype = c10::get_default_dtype().toScalarType(),
           .grad = c10::GradMode::is_enabled(),
           .deterministic = context.deterministicAlgorithms(),
@@ -75,8 +90,7 @@ Flags Flags::now() {
           .mkldnn_deterministic = context.deterministicMkldnn(),
           .cudnn = context.userEnabledCuDNN(),
           .cudnn_deterministic = context.deterministicCuDNN(),
-          .precision = precision_of(precisions),
-          .precisions = precisions,
+          .precision = with_precision ? std::optional(Precision::now()) : std::nullopt,
           .halves = context.allowFP16ReductionCuBLAS(),
           .bfloats = context.allowBF16ReductionCuBLAS(),
           .accumulates_halves = context.allowFP16AccumulationCuBLAS(),
@@ -96,12 +110,7 @@ void Flags::replace(const Flags& now) const {
   context.setDeterministicMkldnn(mkldnn_deterministic);
   context.setUserEnabledCuDNN(cudnn);
   context.setDeterministicCuDNN(cudnn_deterministic);
-  // The older setting changes some of the newer settings, so the newer ones follow.
-  if (precision && precision != now.precision) context.setFloat32MatmulPrecision(name_of(*precision));
-  for (size_t i = 0; i < precisions.size(); i++) {
-    auto [backend, op] = PRECISIONS[i];
-    if (context.float32Precision(backend, op) != precisions[i]) context.setFloat32Precision(backend, op, precisions[i]);
-  }
+  if (precision && now.precision) precision->replace(*now.precision);
   if (halves != now.halves) {
     auto [reduces, splits] = arguments_of(halves);
     context.setAllowFP16ReductionCuBLAS(reduces, splits);

@@ -7,6 +7,19 @@
 
 namespace remat {
 
+// Precision of products, convolutions and recurrent layers of f32.
+struct Precision {
+  // The setting of older versions of PyTorch. None if the settings below contradict it, because PyTorch raises an error
+  // then.
+  std::optional<at::Float32MatmulPrecision> matmul;
+  // Of products, convolutions and recurrent layers, on CUDA and then in oneDNN.
+  std::array<at::Float32Precision, 6> each;
+
+  static Precision now();
+  void replace(const Precision& now) const;
+  bool operator==(const Precision&) const = default;
+};
+
 struct Flags {
   // Type of factories that name none.
   c10::ScalarType default_dtype;
@@ -14,11 +27,8 @@ struct Flags {
   bool grad;
   bool deterministic, warns_only, fills;
   bool mkldnn, mkldnn_deterministic, cudnn, cudnn_deterministic;
-  // Precision of products of f32: the setting of older versions of PyTorch. None if the settings below contradict it,
-  // because PyTorch raises an error then.
-  std::optional<at::Float32MatmulPrecision> precision;
-  // Precision of products, convolutions and recurrent layers of f32, on CUDA and then in oneDNN.
-  std::array<at::Float32Precision, 6> precisions;
+  // None for an op on each element, which has no products: PyTorch takes long to tell the precision.
+  std::optional<Precision> precision;
   at::CuBLASReductionOption halves, bfloats;
   bool accumulates_halves;
   at::LinalgBackend linalg;
@@ -27,7 +37,7 @@ struct Flags {
   // Bits of the processor that replace denormal numbers by zero.
   unsigned denormals;
 
-  static Flags now();
+  static Flags now(bool with_precision);
   // Puts these flags in place of `now`. Flags that are equal are left alone.
   void replace(const Flags& now) const;
   bool operator==(const Flags&) const = default;
@@ -35,10 +45,11 @@ struct Flags {
 
 // Puts the flags of the first run in place, and those of now back in the end.
 class WithFlags {
-  Flags then, now = Flags::now();
+  const Flags& then;
+  const Flags now;
 
  public:
-  explicit WithFlags(const Flags& then) : then(then) { then.replace(now); }
+  explicit WithFlags(const Flags& then) : then(then), now(Flags::now(then.precision.has_value())) { then.replace(now); }
   ~WithFlags() { now.replace(then); }
   WithFlags(const WithFlags&) = delete;
 };

@@ -162,6 +162,7 @@ Form::Form(const c10::OperatorHandle& handle) : op(handle) {
   // In place or not, an op has one kernel.
   unordered = is_in(UNORDERED, plain) || (plain.ends_with('_') && is_in(UNORDERED, plain.substr(0, plain.size() - 1)));
   random = op.hasTag(at::Tag::nondeterministic_seeded);
+  pointwise = op.hasTag(at::Tag::pointwise);
   dynamic = op.hasTag(at::Tag::dynamic_output_shape);
   decomposes = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
                !op.hasKernelForDispatchKey(c10::DispatchKey::CPU) && !op.hasKernelForDispatchKey(c10::DispatchKey::CUDA);

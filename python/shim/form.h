@@ -18,6 +18,8 @@ struct Form {
   // The op is made of other ops, and reaches us only in inference mode. Those ops run in its place.
   bool decomposes = false;
   bool random = false;
+  // Each element of the results depends on one element of each operand.
+  bool pointwise = false;
   // The op exchanges data with other processes, which do not take part in a rerun. Other threads may read and write
   // its operands after the call, so all operands count as written to.
   bool collective = false;

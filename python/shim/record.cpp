@@ -74,7 +74,7 @@ Record::Record(const Form& form, RmKind kind, const Operands& operands, const to
       kind(kind),
       targets(operands.targets),
       looks(operands.looks),
-      flags(Flags::now()) {
+      flags(Flags::now(!form.pointwise)) {
   if (kind == RM_NOTICE || kind == RM_RESERVE || kind == RM_SNAPSHOT || operands.foreign) return;
   auto given = torch::jit::last(stack, form.arguments);
   arguments.reserve(given.size());
