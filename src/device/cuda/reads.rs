@@ -1,5 +1,5 @@
-//! Reads of small values without waiting for the device. The host can submit more work before a
-//! read is finished.
+//! Reads of small values without waiting for the device, through pinned host memory of at most 4
+//! MiB. The host can submit more work before a read is finished.
 
 use super::fault::{self, Fault};
 use super::fetched::Fetched;
