@@ -51,7 +51,10 @@ impl Reads {
             return Ok(false);
         }
         let Some(mut piece) = self.pool.try_take()? else { return Ok(false) };
-        piece.fetch(source, VALUE..VALUE + bytes)?;
+        // The driver need not accept the address of an empty tensor, which may be the memory's end.
+        if bytes > 0 {
+            piece.fetch(source, VALUE..VALUE + bytes)?;
+        }
         piece.fetch(gpu.memory().faults(), FAULT)?;
         piece.lend()?;
         self.awaited.push_back(Read { piece, bytes, layout: from.layout });
