@@ -84,6 +84,14 @@ pub(super) const fn is_lasting(status: u32) -> bool {
     matches!(status, 2000..=3999)
 }
 
+/// Whether the status of an offered algorithm means that the algorithm may work later: cuDNN is not
+/// ready, or has too little memory. cuDNN may return any other status for an algorithm that does
+/// not suit the task.
+const fn is_temporary(status: u32) -> bool {
+    // The numbers 4003 and 4004 are failed allocations on the host and on the device.
+    matches!(status, 1000..=1999 | 4003 | 4004)
+}
+
 /// Whether an algorithm adds in an order that may vary from run to run, according to cuDNN's
 /// documentation. cuDNN may nevertheless offer the algorithm as deterministic.
 const fn adds_in_any_order(kind: Kind, algorithm: u32) -> bool {
@@ -99,13 +107,13 @@ const fn adds_in_any_order(kind: Kind, algorithm: u32) -> bool {
 pub(super) fn candidates(kind: Kind, offers: &[Offer], tf32: bool) -> Result<Vec<Candidate>, u32> {
     let mut found = Vec::new();
     for &Offer { algorithm, status, bytes, determinism, math, .. } in offers {
-        if adds_in_any_order(kind, algorithm) || is_lasting(status) {
+        if adds_in_any_order(kind, algorithm) {
             continue;
         }
-        if status != 0 {
+        if is_temporary(status) {
             return Err(status);
         }
-        if let (1, Some(math)) = (determinism, Math::allowed(math, tf32)) {
+        if let (0, 1, Some(math)) = (status, determinism, Math::allowed(math, tf32)) {
             found.push(Candidate { algorithm, math, bytes });
         }
     }
@@ -174,25 +182,29 @@ mod tests {
     fn a_passing_failure_is_an_error_and_a_lasting_one_is_skipped() {
         let offers =
             |status| [Offer { algorithm: 0, status, ..GOOD }, Offer { algorithm: 1, ..GOOD }];
-        for (status, lasting) in [
-            (1001, false),
-            (1999, false),
-            (2000, true),
-            (2003, true),
-            (3000, true),
-            (3999, true),
-            (4000, false),
-            (4003, false),
-            (5000, false),
+        for (status, lasting, temporary) in [
+            (1001, false, true),
+            (1999, false, true),
+            (2000, true, false),
+            (2003, true, false),
+            (3000, true, false),
+            (3999, true, false),
+            // A request that fails like this is not repeated without cuDNN, but an offer is refused.
+            (4000, false, false),
+            (4003, false, true),
+            (4004, false, true),
+            (4005, false, false),
+            (5000, false, false),
+            (u32::MAX, false, false),
         ] {
             assert_eq!(is_lasting(status), lasting, "{status}");
             let found = candidates(Kind::Forward, &offers(status), false);
             let found = found.map(|found| found.iter().map(|found| found.algorithm).collect());
-            assert_eq!(found, if lasting { Ok(vec![1]) } else { Err(status) });
+            assert_eq!(found, if temporary { Err(status) } else { Ok(vec![1]) });
         }
         // The status of an offer that must not be used has no effect.
         assert_eq!(
-            candidates(Kind::GradInput, &offers(4000), false).map(|found| found.len()),
+            candidates(Kind::GradInput, &offers(4003), false).map(|found| found.len()),
             Ok(1)
         );
     }
