@@ -4,9 +4,13 @@
 #![allow(unsafe_code)]
 
 use super::cache::Cache;
+use super::driver::{driver_version, failed};
 use super::kernels::{COMMON, Source};
+use super::libraries::too_new;
 use super::versions::{self, Version};
 use crate::device::DeviceError;
+use cudarc::driver::DriverError;
+use cudarc::driver::sys::CUresult;
 use cudarc::nvrtc::{result, sys};
 use etcetera::BaseStrategy as _;
 use sha2::{Digest as _, Sha256};
@@ -68,6 +72,35 @@ impl Compiler {
     /// Removes the kept image of a source. The caller found that the driver cannot read the image.
     pub(super) fn forget(&self, source: &Source) {
         self.kept.forget(&self.file_name(source));
+    }
+
+    /// Makes the error of a source whose image the driver does not load. The error tells if NVRTC is
+    /// too new for the driver.
+    pub(super) fn not_loaded(&self, source: &Source, error: DriverError) -> DeviceError {
+        let why = driver_version().map(|driver| self.too_new(error.0, driver)).unwrap_or_default();
+        DeviceError::new(format!("{}{why}", failed(source.name, error)))
+    }
+
+    /// End of the error `error` of a driver that supports CUDA up to version `driver`; empty if the
+    /// version of NVRTC is not the reason.
+    fn too_new(&self, error: CUresult, driver: (u32, u32)) -> String {
+        use CUresult::*;
+        let Version(major, minor, _) = self.version;
+        let (newest, newest_minor) = driver;
+        match error {
+            // A driver loads the machine code of any NVRTC of its major version, but no PTX of a
+            // newer NVRTC.
+            CUDA_ERROR_UNSUPPORTED_PTX_VERSION if major == newest => format!(
+                "; NVRTC is for CUDA {major}.{minor}, but the driver supports CUDA up to {newest}.{newest_minor}: put \
+                 the folder of an older libnvrtc.so first in LD_LIBRARY_PATH, or update the driver"
+            ),
+            CUDA_ERROR_INVALID_IMAGE
+            | CUDA_ERROR_NO_BINARY_FOR_GPU
+            | CUDA_ERROR_INVALID_SOURCE
+            | CUDA_ERROR_INVALID_PTX
+            | CUDA_ERROR_UNSUPPORTED_PTX_VERSION => too_new("libnvrtc", self.version, driver),
+            _ => String::new(),
+        }
     }
 
     fn file_name(&self, source: &Source) -> String {
@@ -200,5 +233,22 @@ mod tests {
             assert_eq!(architecture(capability, &known).as_deref(), expected, "{capability:?}");
         }
         assert_eq!(architecture((9, 0), &[]), None);
+    }
+    #[test]
+    fn an_nvrtc_that_is_too_new_for_the_driver_is_told() {
+        let version = Version(12, 9, 0);
+        let compiler = Compiler { architecture: "sm_90".into(), version, kept: Cache::open(None) };
+        let told = |error, driver| compiler.too_new(error, driver);
+        let [image, ptx] =
+            [CUresult::CUDA_ERROR_INVALID_IMAGE, CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION];
+        for error in [image, ptx] {
+            assert!(told(error, (11, 8)).contains("up to 11.8: put the folder of libnvrtc.so.11"));
+        }
+        assert!(
+            told(ptx, (12, 4)).starts_with("; NVRTC is for CUDA 12.9, but the driver supports")
+        );
+        assert_eq!(told(image, (12, 4)), "");
+        assert_eq!(told(image, (13, 0)), "");
+        assert_eq!(told(CUresult::CUDA_ERROR_OUT_OF_MEMORY, (11, 8)), "");
     }
 }

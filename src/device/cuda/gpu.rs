@@ -189,9 +189,9 @@ fn module(
         | CUresult::CUDA_ERROR_INVALID_SOURCE
         | CUresult::CUDA_ERROR_INVALID_PTX => {
             compiler.forget(&source);
-            load(&compiler.image(&source)?).map_err(|e| failed(source.name, e))
+            load(&compiler.image(&source)?).map_err(|e| compiler.not_loaded(&source, e))
         }
-        _ => Err(failed(source.name, error)),
+        _ => Err(compiler.not_loaded(&source, error)),
     })?;
     modules.insert(key(source), module);
     Ok(module)

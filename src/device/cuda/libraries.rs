@@ -86,19 +86,24 @@ impl Drop for Libraries {
 /// Makes the error for a cuBLAS that was found but does not work. `driver` is the newest CUDA
 /// version that the driver supports.
 fn broken(found: Version, driver: (u32, u32), error: &DeviceError) -> DeviceError {
+    let why = too_new("libcublas", found, driver);
+    DeviceError::new(format!("cuBLAS {found} was found, but does not work: {error}{why}"))
+}
+
+/// End of the error of a library, named by the beginning of its file's name, that may be too new
+/// for the driver. The end is empty if the driver supports the library's CUDA version. A library
+/// for an older CUDA version runs on any newer driver, but a newer library may not run on an older
+/// driver.
+pub(super) fn too_new(file: &str, found: Version, driver: (u32, u32)) -> String {
     let Version(major, ..) = found;
     let (newest, minor) = driver;
-    // A library for an older CUDA version runs on any newer driver, but a newer library may not run
-    // on an older driver.
-    let why = if major > newest {
-        format!(
-            "; the library is for CUDA {major}, but the driver supports CUDA up to {newest}.{minor}: put the folder of \
-             libcublas.so.{newest} first in LD_LIBRARY_PATH, or update the driver"
-        )
-    } else {
-        String::new()
-    };
-    DeviceError::new(format!("cuBLAS {found} was found, but does not work: {error}{why}"))
+    if major <= newest {
+        return String::new();
+    }
+    format!(
+        "; the library is for CUDA {major}, but the driver supports CUDA up to {newest}.{minor}: put the folder of \
+         {file}.so.{newest} first in LD_LIBRARY_PATH, or update the driver"
+    )
 }
 
 /// Opens a handle of cuDNN; `None` if the library is not found or too old.
