@@ -212,6 +212,7 @@ pub trait Device: 'static {
 
     /// Number of scratch bytes that a run of `op` needs: all memory that grows with the shapes of
     /// the operands, except the operands themselves. The result must depend only on the arguments.
+    /// As an exception, a run that returns [`DeviceError::out_of_memory`] may enlarge the result.
     fn workspace(&self, _op: &Self::Op, _inputs: &[Layout], _outputs: &[Layout]) -> u64 {
         0
     }
@@ -256,7 +257,8 @@ pub trait Device: 'static {
     /// # Errors
     /// A failure of the run. A panic in the run is also a failure. The device may return
     /// [`DeviceError::out_of_memory`] only if it has written nothing. After an out-of-memory error,
-    /// the engine evicts a storage and repeats the call.
+    /// the engine asks for the workspace again, and evicts a storage if the workspace is not larger
+    /// than before. Then the engine repeats the call.
     fn execute(&mut self, call: Call<'_, Self::Op>) -> Result<Took, DeviceError>;
 
     /// Predicts the duration of the next run of `op` in seconds, without running the op. A device

@@ -6,6 +6,7 @@ use remat::autograd::Tape;
 use remat::device::{DeviceError, cpu};
 use remat::ops::{CudaKernel, CustomOp};
 use remat::{DType, Dims, Error, Layout, PolicyKind, Runtime, Stats, Tensor};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Example 08, which is tested without changes.
 #[allow(dead_code)]
@@ -152,6 +153,45 @@ fn outputs_inferred_by_a_custom_op_are_checked_at_the_call() {
     let ok = Own::new("ok", |_| None);
     let error = Tensor::apply(ok, &[&x, &x]).unwrap_err().to_string();
     assert_eq!(error, "ok: takes 1 input, 2 were given");
+}
+
+/// Op that finds out in its first run that it needs a workspace.
+#[derive(Debug, Default)]
+struct Finds(AtomicU64);
+
+impl CustomOp for Finds {
+    fn name(&self) -> &str {
+        "finds"
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Vec<Layout>, String> {
+        Ok(inputs.to_vec())
+    }
+
+    fn cpu_workspace(&self, _inputs: &[Layout], _outputs: &[Layout]) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn cpu(&self, mut operands: cpu::Operands<'_>) -> Result<(), DeviceError> {
+        let workspace: &mut [f32] = operands.workspace();
+        if workspace.is_empty() {
+            self.0.store(1000, Ordering::Relaxed);
+            return Err(DeviceError::out_of_memory("no workspace"));
+        }
+        operands.write::<f32>(0).fill(workspace.len() as f32);
+        Ok(())
+    }
+}
+
+#[test]
+fn an_op_that_turns_out_to_need_more_workspace_runs_with_more() {
+    let runtime = Target::Cpu.start(Runtime::builder().budget("1MiB"));
+    let x = runtime.full(&[2], 1.0).unwrap();
+    let y = Tensor::apply(Finds::default(), &[&x]).unwrap().swap_remove(0);
+    assert_eq!(y.to_vec::<f32>().unwrap(), [250.0; 2]);
+    let stats = runtime.stats().unwrap();
+    assert_eq!(stats.evictions, 0, "{stats:?}");
+    assert!(stats.peak_bytes >= 1000, "{stats:?}");
 }
 
 #[cfg(feature = "cuda")]

@@ -71,6 +71,16 @@ pub(super) struct Order<'a, D: Device> {
     pub again: bool,
 }
 
+/// A completed launch.
+struct Done {
+    /// Bytes of all outputs.
+    bytes: u64,
+    /// Bytes of the workspace.
+    scratch: u64,
+    /// Time that the kernel took.
+    took: Took,
+}
+
 /// Cost of a run, or the error of the cost model.
 type Cost = Result<f64, Error>;
 
@@ -223,7 +233,7 @@ impl<D: Device> Engine<D> {
             self.store.note_run(order.path, order.again);
         }
         match self.place_and_launch(order, run, timed, blocks) {
-            Ok((bytes, took)) => Ok(self.account(order, run, bytes, took)),
+            Ok(done) => Ok(self.account(order, run, done)),
             Err(failed) => {
                 if cold(&failed).launched
                     && let Some(tape) = &mut self.store.tape
@@ -236,8 +246,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Places outputs, copies old values, and launches the kernel. Returns the size of all outputs
-    /// in bytes, and the time that the kernel took.
+    /// Places outputs, copies old values, and launches the kernel.
     #[inline(always)]
     fn place_and_launch(
         &mut self,
@@ -245,19 +254,46 @@ impl<D: Device> Engine<D> {
         run: Run<'_>,
         timed: bool,
         blocks: &mut Blocks,
-    ) -> Result<(u64, Took), Failed> {
+    ) -> Result<Done, Failed> {
         let bytes = self.place_outputs(order, blocks).map_err(cold)?;
         let mut copies = Copies::new();
         // Only updates copy old values, and updates have no path.
         if order.path.is_none() {
             self.copy_old_values(order, blocks, &mut copies).map_err(cold)?;
         }
+        let mut scratch = order.scratch;
         loop {
-            match self.launch(order, run, timed, blocks, &copies) {
-                Ok(took) => return Ok((bytes, took)),
-                Err(failed) => self.make_way(order, blocks, failed).map_err(cold)?,
+            match self.launch(order, scratch, run, timed, blocks, &copies) {
+                Ok(took) => return Ok(Done { bytes, scratch, took }),
+                Err(failed) => {
+                    let another = self.scratch_for_another(order, scratch, blocks, failed);
+                    scratch = another.map_err(cold)?;
+                }
             }
         }
+    }
+
+    /// Prepares another launch if the device itself ran out of memory, and returns the workspace of
+    /// the other launch in bytes. Evicts a storage, unless the device needs a larger workspace than
+    /// the `scratch` bytes that it had. Returns any other failure as an error.
+    #[cold]
+    fn scratch_for_another(
+        &mut self,
+        order: &Order<'_, D>,
+        scratch: u64,
+        blocks: &[Held],
+        failed: Failed,
+    ) -> Result<u64, Failed> {
+        if own_out_of_memory(&failed.error).is_some()
+            && let Ok(more) = self.scratch_bytes(order.work, order.inputs, order.outputs)
+            && more > scratch
+        {
+            if let Some(tape) = &mut self.store.tape {
+                tape.spoil("an op needed more workspace than before");
+            }
+            return Ok(more);
+        }
+        self.make_way(order, blocks, failed).map(|()| scratch)
     }
 
     /// Finishes the outputs of a run: outputs with a storage become resident, and discarded outputs
@@ -477,13 +513,14 @@ impl<D: Device> Engine<D> {
     fn launch(
         &mut self,
         order: &Order<'_, D>,
+        scratch: u64,
         run: Run<'_>,
         timed: bool,
         blocks: &[Held],
         copies: &[(usize, Held)],
     ) -> Result<Took, Failed> {
         let &Order { work, sources, .. } = order;
-        let scratch = match order.scratch {
+        let scratch = match scratch {
             0 => None,
             bytes => Some((bytes, self.take(work, run.inputs, bytes, Owner::Scratch)?)),
         };
@@ -497,8 +534,9 @@ impl<D: Device> Engine<D> {
 
     /// Accounts for a run: advances the clock, counts the run, and returns its cost.
     #[inline(always)]
-    fn account(&mut self, order: &Order<'_, D>, mut run: Run<'_>, bytes: u64, took: Took) -> Cost {
-        let &Order { work, path, scratch: workspace, again, .. } = order;
+    fn account(&mut self, order: &Order<'_, D>, mut run: Run<'_>, done: Done) -> Cost {
+        let &Order { work, path, again, .. } = order;
+        let Done { bytes, scratch: workspace, took } = done;
         if let Took::Seconds(seconds) = took {
             run.seconds = Some(seconds);
         }

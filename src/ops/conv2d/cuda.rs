@@ -62,13 +62,23 @@ pub(super) fn run(
     }
     let at = Addresses { inputs: [gpu.first(a), gpu.first(b)], result: gpu.first(result) };
     let libraries = Arc::clone(gpu.libraries());
+    let by_columns = columns::workspace(&task);
     if let Some(mut dnn) = dnn(&libraries, &task)
-        && dnn.takes(&task, columns::workspace(&task))?
+        && dnn.takes(&task, by_columns)?
+    {
         // SAFETY: the addresses are those of the run's operands, which the device has checked. The
         // operands are packed and have the task's sizes. The scratch is the workspace of the run.
-        && unsafe { dnn.run(&task, at, Scratch::of(gpu, run)) }?
-    {
-        return Ok(());
+        if unsafe { dnn.run(&task, at, Scratch::of(gpu, run)) }? {
+            return Ok(());
+        }
+        // cuDNN has refused the task, for which the engine gave the workspace of cuDNN. From now
+        // on, `workspace` returns that of the columns.
+        let given = run.workspace.end - run.workspace.start;
+        if given < by_columns {
+            return Err(DeviceError::out_of_memory(format!(
+                "cuda: without cuDNN, {by_columns} bytes of workspace are needed, but there are {given}"
+            )));
+        }
     }
     // SAFETY: the addresses are those of the run's operands, which the device has checked. The
     // operands are packed and have the task's sizes. The scratch is the workspace of the run.
