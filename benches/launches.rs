@@ -12,6 +12,7 @@
 //!
 //! The baseline of each row makes the same launches without a runtime, by calling the device's
 //! `execute` in a loop. With a GPU (feature `cuda`), the benchmark also runs kernels on the GPU.
+//! With the argument `gpu`, the exit code is 1 if there is no GPU.
 
 use remat::device::sim::{Sim, Speed};
 use remat::device::{Call, Device, DeviceError, Memory, Place, Took};
@@ -20,6 +21,7 @@ use remat::ops::Op;
 use remat::unstable::ops::Unary;
 use remat::{Builder, DType, HostTensor, Layout, Runtime};
 use std::hint::spin_loop;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 const OPS: u32 = 20_000;
@@ -168,7 +170,7 @@ fn row(name: &str, bare: Seconds, chain: Seconds) {
     );
 }
 
-fn main() {
+fn main() -> ExitCode {
     println!(
         "{:36} {:>9} {:>9} {:>9} {:>9}",
         "microseconds an op", "launches", "given", "done", "to bare"
@@ -178,26 +180,30 @@ fn main() {
         let make = move |bytes| Ok(Stream::new(bytes, kernel));
         row(&format!("simulated, kernels of {kernel:?}"), bare(make, 1), chain(make, 1));
     }
-    gpu();
-}
-
-#[cfg(feature = "cuda")]
-fn gpu() {
-    use remat::device::cuda::Options;
-    use remat::unstable::device::cuda::{Context, Cuda};
-    for elements in [1 << 10, 1 << 16, 1 << 20] {
-        match Context::open(Options::default()) {
-            Ok(gpu) => {
-                let name = format!("on the GPU, {elements} floats");
-                let bare = bare(|bytes| Cuda::<Op>::of(&gpu, bytes), elements);
-                row(&name, bare, chain(move |bytes| Cuda::<Op>::of(&gpu, bytes), elements));
-            }
-            Err(reason) => return println!("no GPU: {reason}"),
+    match gpu() {
+        Err(reason) => {
+            println!("no GPU: {reason}");
+            ExitCode::from(u8::from(std::env::args().any(|arg| arg == "gpu")))
         }
+        Ok(()) => ExitCode::SUCCESS,
     }
 }
 
+/// Measures on the GPU; an error if there is none.
+#[cfg(feature = "cuda")]
+fn gpu() -> Result<(), DeviceError> {
+    use remat::device::cuda::Options;
+    use remat::unstable::device::cuda::{Context, Cuda};
+    for elements in [1 << 10, 1 << 16, 1 << 20] {
+        let gpu = Context::open(Options::default())?;
+        let name = format!("on the GPU, {elements} floats");
+        let bare = bare(|bytes| Cuda::<Op>::of(&gpu, bytes), elements);
+        row(&name, bare, chain(move |bytes| Cuda::<Op>::of(&gpu, bytes), elements));
+    }
+    Ok(())
+}
+
 #[cfg(not(feature = "cuda"))]
-fn gpu() {
-    println!("no GPU: built without the feature `cuda`");
+fn gpu() -> Result<(), DeviceError> {
+    Err(DeviceError::new("built without the feature `cuda`"))
 }
