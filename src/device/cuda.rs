@@ -265,8 +265,19 @@ impl<O> fmt::Debug for Cuda<O> {
 /// A device with `bytes` bytes for tests. `None`, with a message, if there is no GPU.
 #[cfg(test)]
 pub(crate) fn for_tests(bytes: u64) -> Option<Cuda<crate::ops::Op>> {
-    match Context::open(Options::default()) {
-        Ok(context) => Some(Cuda::of(&context, bytes).expect("there is as much")),
+    let context = context_for_tests()?;
+    Some(Cuda::of(&context, bytes).expect("there is as much"))
+}
+
+/// The GPU that tests share. `None`, with a message, if there is no GPU. A test that changes the
+/// state of the libraries opens a GPU of its own.
+#[cfg(test)]
+pub(crate) fn context_for_tests() -> Option<Context> {
+    // Opening a real GPU may take a second, most of it for cuDNN.
+    static SHARED: crate::sync::OnceLock<Result<Context, DeviceError>> =
+        crate::sync::OnceLock::new();
+    match SHARED.get_or_init(|| Context::open(Options::default())) {
+        Ok(context) => Some(context.clone()),
         Err(reason) => {
             println!("skipped: {reason}");
             None

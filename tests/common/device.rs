@@ -1,12 +1,14 @@
 //! Devices that run the built-in ops, so that one test body serves all of them.
 
 #[cfg(feature = "cuda")]
-use remat::device::cuda::Options;
+use remat::device::{DeviceError, cuda::Options};
 #[cfg(feature = "cuda")]
 use remat::ops::Op;
 #[cfg(feature = "cuda")]
 use remat::unstable::device::cuda::{Context, Cuda};
 use remat::{Builder, Runtime};
+#[cfg(feature = "cuda")]
+use std::sync::OnceLock;
 
 /// Device of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,10 +25,18 @@ pub fn targets() -> Vec<Target> {
     targets
 }
 
+/// The open GPU that all tests share, or the reason why there is none. Opening a real GPU may take
+/// a second, most of it for cuDNN.
+#[cfg(feature = "cuda")]
+fn context() -> &'static Result<Context, DeviceError> {
+    static SHARED: OnceLock<Result<Context, DeviceError>> = OnceLock::new();
+    SHARED.get_or_init(|| Context::open(Options::default()))
+}
+
 /// The GPU, if this machine has one. Prints the reason otherwise.
 #[cfg(feature = "cuda")]
 pub fn gpu() -> Option<Target> {
-    match Context::open(Options::default()) {
+    match context() {
         Ok(_) => Some(Target::Cuda),
         Err(reason) => {
             println!("skipped on cuda: {reason}");
@@ -50,7 +60,7 @@ impl Target {
             Self::Cpu => false,
             #[cfg(feature = "cuda")]
             Self::Cuda => {
-                let gpu = Context::open(Options::default()).unwrap();
+                let gpu = context().as_ref().unwrap();
                 gpu.description().unwrap().name.starts_with("Pretend GPU")
             }
         }
@@ -62,8 +72,8 @@ impl Target {
             Self::Cpu => builder.cpu(),
             #[cfg(feature = "cuda")]
             Self::Cuda => {
-                let gpu = Context::open(Options::default()).unwrap();
-                builder.device(move |bytes| Cuda::<Op>::of(&gpu, bytes))
+                let gpu = context().as_ref().unwrap();
+                builder.device(move |bytes| Cuda::<Op>::of(gpu, bytes))
             }
         };
         runtime.unwrap()

@@ -150,7 +150,7 @@ fn unusable(version: Version, error: &DeviceError) -> DeviceError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::cuda::{Context, Options};
+    use crate::device::cuda::context_for_tests;
 
     #[test]
     fn cudnn_is_used_from_its_oldest_version_on() {
@@ -177,10 +177,7 @@ mod tests {
     /// of cuDNN may make a context themselves.
     #[test]
     fn a_cudnn_that_does_not_work_is_an_error() {
-        let Ok(gpu) = Context::open(Options::default()) else {
-            println!("skipped: no device");
-            return;
-        };
+        let Some(gpu) = context_for_tests() else { return };
         let Ok(version) = usable(versions::cudnn()) else {
             println!("skipped: no cuDNN");
             return;

@@ -245,17 +245,10 @@ fn cpu(builder: Builder) -> Runtime {
 /// A runtime on a GPU; `None`, with a message, if there is no GPU.
 #[cfg(feature = "cuda")]
 fn cuda() -> Option<Runtime> {
-    use crate::device::cuda::{Context, Cuda, Options};
-    match Context::open(Options::default()) {
-        Ok(gpu) => {
-            let device = move |bytes| Cuda::of(&gpu, bytes);
-            Some(Runtime::builder().budget("16MiB").device(device).unwrap())
-        }
-        Err(reason) => {
-            println!("skipped: {reason}");
-            None
-        }
-    }
+    use crate::device::cuda::{Cuda, context_for_tests};
+    let gpu = context_for_tests()?;
+    let device = move |bytes| Cuda::of(&gpu, bytes);
+    Some(Runtime::builder().budget("16MiB").device(device).unwrap())
 }
 
 #[test]

@@ -342,18 +342,14 @@ fn recurrent_steps_are_what_they_are_made_of() {
 #[cfg(feature = "cuda")]
 #[test]
 fn on_cuda_they_are_as_well() {
-    use crate::device::cuda::{Context, Cuda, Options};
-    match Context::open(Options::default()) {
-        Ok(gpu) => {
-            let device = move |bytes| Cuda::of(&gpu, bytes);
-            let runtime = Runtime::builder().budget("16MiB").device(device).unwrap();
-            norms(&runtime);
-            cross_entropies(&runtime);
-            activations(&runtime);
-            attentions(&runtime);
-            sums_of_attention(&runtime);
-            recurrent_steps(&runtime);
-        }
-        Err(reason) => println!("skipped: {reason}"),
-    }
+    use crate::device::cuda::{Cuda, context_for_tests};
+    let Some(gpu) = context_for_tests() else { return };
+    let device = move |bytes| Cuda::of(&gpu, bytes);
+    let runtime = Runtime::builder().budget("16MiB").device(device).unwrap();
+    norms(&runtime);
+    cross_entropies(&runtime);
+    activations(&runtime);
+    attentions(&runtime);
+    sums_of_attention(&runtime);
+    recurrent_steps(&runtime);
 }
