@@ -41,7 +41,7 @@ class Session:
         """Takes the calls of threads with this mode from now on."""
 
     def close(self, restore: bool) -> None:
-        """Makes all values that the program holds resident, and gives their bytes back to PyTorch."""
+        """Gives the bytes of all values back to PyTorch. With ``restore``, makes evicted values resident first."""
 
     def step(self) -> None:
         """Ends a step."""

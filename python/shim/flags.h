@@ -12,7 +12,7 @@ struct Precision {
   // The setting of older versions of PyTorch. None if the settings below contradict it, because PyTorch raises an error
   // then.
   std::optional<at::Float32MatmulPrecision> matmul;
-  // Of products, convolutions and recurrent layers, on CUDA and then in oneDNN.
+  // The newer settings: of products, convolutions and recurrent layers, on CUDA and then in oneDNN.
   std::array<at::Float32Precision, 6> each;
 
   static Precision now();

@@ -129,6 +129,7 @@ Form::Form(const c10::OperatorHandle& handle) : op(handle) {
   arguments = schema.arguments().size();
   results = schema.returns().size();
 
+  once = plain == "aten::_cudnn_init_dropout_state";
   collective = is_in(COLLECTIVE, plain.substr(0, plain.find(':')));
   bool reads_tensors = false, any_writes = false;
   for (size_t i = 0; i < arguments; i++) {
@@ -136,7 +137,7 @@ Form::Form(const c10::OperatorHandle& handle) : op(handle) {
     reads_tensors |= has_tensor(argument);
     bool is_written = argument.alias_info() && argument.alias_info()->isWrite();
     writes.push_back(is_written || (collective && has_tensor(argument)));
-    has_object |= argument.type()->str().find("__torch__.torch.classes") != std::string::npos;
+    once |= argument.type()->str().find("__torch__.torch.classes") != std::string::npos;
     beside.push_back(false);
     any_writes |= is_written;
     if (argument.name() == "generator") generator = static_cast<int>(i);

@@ -23,8 +23,9 @@ struct Form {
   // The op exchanges data with other processes, which do not take part in a rerun. Other threads may read and write
   // its operands after the call, so all operands count as written to.
   bool collective = false;
-  // An argument is an object of C++, whose state a rerun cannot restore.
-  bool has_object = false;
+  // A rerun could give another result: an argument is an object of C++, whose state nobody restores, or the result is a
+  // state that cuDNN changes later.
+  bool once = false;
   // Some kernel for GPUs adds numbers in an order that changes from run to run.
   bool unordered = false;
   // The sizes of the results depend on values.

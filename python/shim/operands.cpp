@@ -145,7 +145,7 @@ Operands::Operands(const Form& form, const torch::jit::Stack& stack, c10::Device
   bool drops = form.dropout_state >= 0 && flag(form.drops_in_training) && form.dropout >= 0 &&
                arguments[form.dropout].isDouble() && arguments[form.dropout].toDouble() > 0;
   foreign = form.collective;
-  once = drops || form.has_object || form.name == "aten::_cudnn_init_dropout_state" ||
+  once = drops || form.once ||
          (form.unordered && device.is_cuda() && !at::globalContext().deterministicAlgorithms());
   bool trains = form.trains == Form::ALWAYS || flag(form.trains);
   c10::SmallVector<c10::StorageImpl*, 8> read;
