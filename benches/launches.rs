@@ -12,7 +12,7 @@
 //!
 //! The baseline of each row makes the same launches without a runtime, by calling the device's
 //! `execute` in a loop. With a GPU (feature `cuda`), the benchmark also runs kernels on the GPU.
-//! With the argument `gpu`, the exit code is 1 if there is no GPU.
+//! The argument `gpu` makes the exit code 1 if there is no GPU.
 
 use remat::device::sim::{Sim, Speed};
 use remat::device::{Call, Device, DeviceError, Memory, Place, Took};
@@ -194,8 +194,9 @@ fn main() -> ExitCode {
 fn gpu() -> Result<(), DeviceError> {
     use remat::device::cuda::Options;
     use remat::unstable::device::cuda::{Context, Cuda};
+    let opened = Context::open(Options::default())?;
     for elements in [1 << 10, 1 << 16, 1 << 20] {
-        let gpu = Context::open(Options::default())?;
+        let gpu = opened.clone();
         let name = format!("on the GPU, {elements} floats");
         let bare = bare(|bytes| Cuda::<Op>::of(&gpu, bytes), elements);
         row(&name, bare, chain(move |bytes| Cuda::<Op>::of(&gpu, bytes), elements));

@@ -212,7 +212,7 @@ pub trait Device: 'static {
 
     /// Number of scratch bytes that a run of `op` needs: all memory that grows with the shapes of
     /// the operands, except the operands themselves. The result must depend only on the arguments.
-    /// As an exception, a run that returns [`DeviceError::out_of_memory`] may enlarge the result.
+    /// Only a run that returns [`DeviceError::out_of_memory`] may enlarge the result.
     fn workspace(&self, _op: &Self::Op, _inputs: &[Layout], _outputs: &[Layout]) -> u64 {
         0
     }

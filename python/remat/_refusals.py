@@ -6,6 +6,7 @@ import functools
 import torch
 
 _REASON = {
+    "CUDAGraph": "a graph cannot repeat evictions",
     "DistributedDataParallel": "it copies gradients into buckets of its own",
     "DataParallel": "it moves replicas between devices in threads of its own",
     "FSDPModule": "it frees and fills the storages of parameters by itself",
@@ -44,19 +45,15 @@ def in_place():
         owners += [FullyShardedDataParallel, FSDPModule]
     # A model is usually made before the budget begins, so its use is refused, too.
     methods = [(owner, name) for owner in owners for name in ("__init__", "forward") if hasattr(owner, name)]
+    methods += [(torch.cuda.CUDAGraph, name) for name in ("capture_begin", "replay")]
     was = [(owner, name, getattr(owner, name), name in owner.__dict__) for owner, name in methods]
     for owner, name, method, _ in was:
-        refuse = _refuse(owner.__name__, _REASON[owner.__name__])
+        label = "A CUDA graph" if owner is torch.cuda.CUDAGraph else owner.__name__
+        refuse = _refuse(label, _REASON[owner.__name__])
         setattr(owner, name, functools.wraps(method)(refuse))
-    graph = torch.cuda.CUDAGraph
-    graphs = [(name, getattr(graph, name)) for name in ("capture_begin", "replay")]
-    for name, _ in graphs:
-        setattr(graph, name, _refuse("A CUDA graph", "a graph cannot repeat evictions"))
     try:
         yield
     finally:
-        for name, method in graphs:
-            setattr(graph, name, method)
         for owner, name, method, is_own in was:
             if is_own:
                 setattr(owner, name, method)

@@ -81,6 +81,11 @@ struct Lock {
 
 c10::Stream current_stream() { return c10::impl::getDeviceGuardImpl(device.type())->getStream(device); }
 
+// Waits for the work on the stream of the first op.
+void synchronize() {
+  if (stream) c10::impl::getDeviceGuardImpl(device.type())->synchronizeStream(*stream);
+}
+
 // Work of the engine's own runs on the stream of the first op, whatever the program has chosen. A program that has
 // chosen another stream waits for the work in the end.
 class OnStream {
@@ -95,7 +100,7 @@ class OnStream {
   }
   ~OnStream() {
     try {
-      if (waits) c10::impl::getDeviceGuardImpl(device.type())->synchronizeStream(*stream);
+      if (waits) synchronize();
     } catch (const c10::Error&) {
       // The next call on the GPU reports its failure again.
     }
@@ -559,9 +564,7 @@ int rm_clone(uint64_t from, uint64_t to) {
   }
 }
 // Waits until the device has done its work, so that a time is that of the work.
-void rm_synchronize() {
-  if (stream) c10::impl::getDeviceGuardImpl(device.type())->synchronizeStream(*stream);
-}
+void rm_synchronize() { synchronize(); }
 void rm_rename(uint64_t from, uint64_t to) { rename(from, to); }
 void rm_settle(uint64_t tensor) { settle(tensor); }
 size_t rm_take_dead(uint64_t* out, size_t most) { return take_dead(out, most); }

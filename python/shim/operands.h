@@ -59,6 +59,11 @@ bool is_elsewhere(const Form& form, const torch::jit::Stack& stack, c10::Device 
 // Whether the budget counts the tensor's bytes.
 bool is_counted(const at::Tensor& tensor, c10::Device device);
 
+// Whether a tensor stays what it is in a record: an undefined tensor, or a number of Python's.
+inline bool is_constant(const at::Tensor& tensor) {
+  return !tensor.defined() || tensor.unsafeGetTensorImpl()->is_wrapped_number();
+}
+
 // Whether a value is a list whose items may be tensors.
 inline bool may_hold_tensors(const c10::IValue& value) {
   return value.isList() && !value.isIntList() && !value.isDoubleList() && !value.isBoolList();

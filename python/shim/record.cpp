@@ -93,7 +93,7 @@ Record::Record(const Form& form, RmKind kind, const Operands& operands, const to
       // Stands for a tensor of a rerun's own.
       auto like = given[i].toTensor();
       arguments.emplace_back(at::detail::empty_strided_meta(like.sizes(), like.strides(), like.scalar_type()));
-    } else if (given[i].isTensor() && given[i].toTensor().defined() && !given[i].toTensor().unsafeGetTensorImpl()->is_wrapped_number()) {
+    } else if (given[i].isTensor() && !is_constant(given[i].toTensor())) {
       // A single number of the CPU, which the program may change.
       at::AutoDispatchBelowADInplaceOrView below;
       arguments.emplace_back(given[i].toTensor().clone());

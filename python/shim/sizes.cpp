@@ -17,8 +17,7 @@ constexpr size_t MOST_KNOWN = 1 << 16;
 constexpr double WORK_PER_BYTE = 0.25;
 
 at::Tensor without_data(const at::Tensor& tensor) {
-  // A number of Python's stays what it is.
-  if (!tensor.defined() || tensor.unsafeGetTensorImpl()->is_wrapped_number()) return tensor;
+  if (is_constant(tensor)) return tensor;
   auto made = at::detail::empty_strided_meta(tensor.sizes(), tensor.strides(), tensor.scalar_type());
   auto* impl = made.unsafeGetTensorImpl();
   if (tensor.is_conj()) impl->_set_conj(true);

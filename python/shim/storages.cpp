@@ -37,13 +37,18 @@ const char* const VALUELESS =
 
 bool dry = false;
 
-// Memory of the device; none in a dry run, unless it is small.
+// Memory of the device.
 c10::DataPtr memory(size_t bytes, c10::Device device) {
-  if (dry && bytes > MOST_DRY_BYTES) return {nullptr, device};
   // The allocator of GPUs takes memory of the current one.
   c10::OptionalDeviceGuard guard;
   if (!device.is_cpu()) guard.reset_device(device);
   return c10::GetAllocator(device.type())->allocate(bytes);
+}
+
+// Memory of the device; none in a dry run, unless it is small.
+c10::DataPtr memory_if_needed(size_t bytes, c10::Device device) {
+  if (dry && bytes > MOST_DRY_BYTES) return {nullptr, device};
+  return memory(bytes, device);
 }
 
 // Copies bytes on the current stream, unlike the allocator's own function.
@@ -180,7 +185,7 @@ void move(uint64_t from, uint64_t to) {
 
 void allocate(uint64_t number, size_t bytes, c10::Device device) {
   std::lock_guard guard(tables);
-  add(number, memory(bytes, device), bytes, nullptr);
+  add(number, memory_if_needed(bytes, device), bytes, nullptr);
 }
 
 void clone(uint64_t from, uint64_t to) {
@@ -188,7 +193,7 @@ void clone(uint64_t from, uint64_t to) {
   auto& source = table.at(from);
   auto bytes = source.bytes;
   auto device = source.data.device();
-  auto data = memory(bytes, device);
+  auto data = memory_if_needed(bytes, device);
   if (bytes && data.get() && source.data.get()) copy(data.get(), source.data.get(), bytes, device);
   add(to, std::move(data), bytes, nullptr);
 }
@@ -271,7 +276,9 @@ void back_up(c10::StorageImpl* storage) {
   std::lock_guard guard(tables);
   auto* held = held_of(storage);
   auto& data = storage->_mutable_data_ptr_no_checks();
-  if (held && !held->before && data.get()) held->before = c10::GetAllocator(storage->device_type())->clone(data.get(), storage->nbytes());
+  if (!held || held->before || !data.get()) return;
+  held->before = memory(storage->nbytes(), storage->device());
+  copy(held->before.get(), data.get(), storage->nbytes(), storage->device());
 }
 
 void abandon(uint64_t tensor) {
@@ -316,7 +323,7 @@ void give_back() {
       data.release_context();
       if (at != table.end()) {
         if (held->before)
-          c10::GetAllocator(storage->device_type())->copy_data(at->second.data.get(), held->before.get(), storage->nbytes());
+          copy(at->second.data.get(), held->before.get(), storage->nbytes(), storage->device());
         storage->set_data_ptr_noswap(std::move(at->second.data));
         guard_pointer(storage.get());
       }

@@ -75,8 +75,8 @@ use std::ops::Range;
 #[doc(hidden)]
 pub trait Kernels: Operation {
     /// Scratch bytes of a run. The result must depend only on the arguments. The first call for a
-    /// shape chooses the algorithm with which cuDNN will compute ops on the shape. As an exception,
-    /// the run in which cuDNN refuses this algorithm may enlarge the result.
+    /// shape chooses the algorithm with which cuDNN will compute ops on the shape. Only the run in
+    /// which cuDNN refuses this algorithm may enlarge the result.
     fn cuda_workspace(&self, libraries: &Libraries, inputs: &[Layout], outputs: &[Layout]) -> u64;
 
     /// Queues the op behind all work that was submitted to the stream before. At least one output
