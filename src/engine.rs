@@ -19,6 +19,7 @@ mod get;
 mod give_way;
 mod in_place;
 mod late_times;
+mod over;
 mod planned;
 mod put;
 mod regenerate;

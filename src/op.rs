@@ -12,6 +12,9 @@ use std::fmt;
 pub use smallvec::{SmallVec, smallvec};
 
 /// Outputs of an op: fresh storages, views, or new values of inputs.
+///
+/// [`Outputs::Updates`] is for parameters and states, which nothing can recompute.
+/// [`Outputs::Over`] is for values on their way, such as an activation that `relu_` writes over.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
@@ -34,6 +37,13 @@ pub enum Outputs {
         /// [`Outputs::Fresh`].
         fresh: SmallVec<[Layout; 1]>,
     },
+    /// A new value of the first input that can be evicted, because the op may run again. The input
+    /// must be contiguous, and the handle of the input is consumed.
+    ///
+    /// The kernel finds the old value in the output, and overwrites the old value, as in
+    /// [`Outputs::Updates`]. Before a second run, the old value is restored from its own compute
+    /// path. A new value of a leaf is a leaf, because nothing can restore the old value of a leaf.
+    Over,
 }
 
 /// View of an input.
@@ -84,6 +94,7 @@ impl Outputs {
             Self::Fresh(layouts) => layouts.len(),
             Self::Views(looks) => looks.len(),
             Self::Updates { targets, fresh } => targets + fresh.len(),
+            Self::Over => 1,
         }
     }
 
@@ -93,12 +104,13 @@ impl Outputs {
         self.len() == 0
     }
 
-    /// Number of inputs that are updated.
+    /// Number of inputs that get new values.
     #[must_use]
     pub const fn targets(&self) -> usize {
         match self {
             Self::Updates { targets, .. } => *targets,
-            _ => 0,
+            Self::Over => 1,
+            Self::Fresh(_) | Self::Views(_) => 0,
         }
     }
 
@@ -110,7 +122,14 @@ impl Outputs {
             Self::Fresh(layouts) => Some((0, layouts)),
             Self::Views(_) => None,
             Self::Updates { targets, fresh } => Some((*targets, fresh)),
+            Self::Over => Some((1, &[])),
         }
+    }
+
+    /// Whether the op can run only once, because it updates inputs.
+    #[must_use]
+    pub const fn are_updates(&self) -> bool {
+        matches!(self, Self::Updates { .. })
     }
 
     /// Views of inputs; empty if the outputs are not views.
@@ -133,11 +152,11 @@ impl Outputs {
         match self {
             Self::Fresh(layouts) => layouts[output],
             Self::Views(looks) => looks[output].layout,
-            Self::Updates { targets, .. } if output < *targets => {
+            Self::Updates { targets, fresh } if output >= *targets => fresh[output - targets],
+            Self::Updates { .. } | Self::Over => {
                 let old = input(output);
                 Layout::contiguous(old.dtype(), *old.shape())
             }
-            Self::Updates { targets, fresh } => fresh[output - targets],
         }
     }
 }
@@ -148,8 +167,8 @@ impl Outputs {
 /// A second run of an op on equal input bits must give equal output bits, so that a rematerialized
 /// tensor has the bits that were evicted. A random op therefore contains its key and counter.
 ///
-/// The engine never runs an op that updates inputs again: all outputs of the op become leaves. An
-/// op without outputs runs only once, for its side effects.
+/// The engine never runs an op that updates inputs ([`Outputs::Updates`]) again: all outputs of the
+/// op become leaves. An op without outputs runs only once, for its side effects.
 ///
 /// For each op that is issued, the engine either runs the op or calls
 /// [`skipped`](Operation::skipped).

@@ -459,13 +459,14 @@ impl Holdings {
                 match &call.outputs {
                     Outputs::Views(looks) => self.share(tensor, call.inputs[looks[i].input]),
                     Outputs::Fresh(layouts) => self.add(tensor, layouts[i].bytes()),
-                    Outputs::Updates { targets, .. } if i < *targets => {
+                    Outputs::Updates { .. } | Outputs::Over if i < call.outputs.targets() => {
                         let bytes = self.storages[self.storage_of[&call.inputs[i]]].0;
                         self.add(tensor, bytes);
                     }
                     Outputs::Updates { targets, fresh } => {
                         self.add(tensor, fresh[i - targets].bytes());
                     }
+                    Outputs::Over => unreachable!("one output"),
                 }
             }
         }

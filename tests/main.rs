@@ -109,3 +109,4 @@ mod transformers;
 mod tune;
 mod types;
 mod verify;
+mod writes_over;

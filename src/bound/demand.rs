@@ -1,10 +1,10 @@
 //! Memory needs of a program, command by command, and the gaps in which values may be absent.
 
 use super::terms::Terms;
-use crate::command::{Apply, Command, RecordedCommand, RecordedOp, Reruns};
+use crate::command::{Apply, Command, RecordedCommand, RecordedOp, Reruns, TensorId};
 use crate::cost::{CostModel, Run};
 use crate::layout::Layout;
-use crate::op::Operation as _;
+use crate::op::{Operation as _, Outputs};
 use crate::step::{Deed, Reader, Values};
 use remat_memory::ByteSize;
 use smallvec::SmallVec;
@@ -172,6 +172,7 @@ struct Builder<'a> {
 impl Builder<'_> {
     fn command(&mut self, at: u32, command: &RecordedCommand) {
         let costs = self.costs_of(command);
+        let updates = command.calls().iter().any(|call| self.updates(at, call));
         let mut deed = self.reader.read(command, |host| host.layout);
         deed.reads.sort_unstable();
         let (last, needs) = match command {
@@ -198,9 +199,7 @@ impl Builder<'_> {
                     (at, needs)
                 }
                 [view] if view.outputs.written().is_none() => (at, 0),
-                [call] if call.outputs.targets() == 0 => {
-                    (at, self.apply(at, call, &deed, costs[0]))
-                }
+                [call] if !updates => (at, self.apply(at, call, &deed, costs[0])),
                 calls => (at, self.update(at, calls, &deed)),
             },
         };
@@ -216,11 +215,27 @@ impl Builder<'_> {
         let needs = self.needed_at(&deed.reads, at) + self.round(call.op.workspace);
         let once = !call.op.rematerializable;
         let how = if once { Made::Stays } else { Made::Goes };
-        let made = self.make(at, deed, how, (!once).then_some(cost));
+        self.make(at, deed, how, (!once).then_some(cost));
+        // A value that is written over gives its bytes to the new value.
+        let more = deed.makes.iter().filter(|made| !made.over).map(|made| made.value);
+        let more: Values = more.collect();
         match once || !deed.reads.is_empty() {
-            true => needs + self.needed_at(&made, at),
+            true => needs + self.needed_at(&more, at),
             // An op without inputs may run as late as the first read of its output.
             false => 0,
+        }
+    }
+
+    /// Whether the op updates inputs, or writes over a value that cannot be evicted, which is an
+    /// update too. Called before the command is read.
+    fn updates(&self, at: u32, call: &Apply<RecordedOp>) -> bool {
+        let is_leaf = |&old: &TensorId| {
+            let old = self.reader.value(old).map(|old| &self.values[old as usize]);
+            old.is_some_and(|old| old.value.path.is_none() || old.stays_from <= at)
+        };
+        match call.outputs {
+            Outputs::Over => call.inputs.first().is_some_and(is_leaf),
+            ref outputs => outputs.are_updates(),
         }
     }
 
@@ -231,7 +246,8 @@ impl Builder<'_> {
         let (mut copies, mut most) = (0, 0);
         let mut made = deed.makes.iter();
         for call in calls {
-            let new = made.by_ref().take(call.outputs.len()).filter(|made| !made.in_place);
+            let new =
+                made.by_ref().take(call.outputs.len()).filter(|made| !made.in_place && !made.over);
             copies += new.map(|made| self.round(self.reader.bytes(made.value))).sum::<u64>();
             most = most.max(copies + self.round(call.op.workspace));
         }

@@ -261,7 +261,7 @@ fn op(command: &RecordedCommand) -> Option<CapturedOp> {
     }
     Some(CapturedOp {
         workspace: calls.iter().map(|call| call.op.workspace).max().unwrap_or(0),
-        rematerializable: first.op.rematerializable && !is_view && first.outputs.targets() == 0,
+        rematerializable: first.op.rematerializable && !is_view && !first.outputs.are_updates(),
         ..match more {
             [] => CapturedOp::new(first.op.name.clone()).costs(cost),
             _ => CapturedOp::new("update_all").costs(cost),

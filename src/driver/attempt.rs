@@ -302,7 +302,10 @@ fn add_path<D: Device>(
             // input, so that the program refuses the command.
             let input = |storage| roots.get(storage).copied().unwrap_or(made);
             let inputs: Vec<_> = of.inputs.iter().map(|edge| input(&edge.storage)).collect();
-            let outputs = Outputs::Fresh(body.outputs().into());
+            let outputs = match body.over {
+                true => Outputs::Over,
+                false => Outputs::Fresh(body.outputs().into()),
+            };
             transcript.add(Command::Apply(Apply::new(recorded(op, run), inputs, outputs, made)));
         }
     }

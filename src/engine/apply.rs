@@ -38,10 +38,12 @@ impl<D: Device> Engine<D> {
         }
         let (keys, failed) = match &outputs {
             Outputs::Views(looks) => (self.views(&read, looks), self.reason_among(&read.storages)),
-            Outputs::Updates { .. } => match self.try_update(op, inputs, &read, &outputs) {
-                Ok(keys) => (keys, None),
-                Err(skipped) => (Keys::new(), Some(self.give_up_update(skipped))),
-            },
+            Outputs::Updates { .. } | Outputs::Over => {
+                match self.try_in_place(op, inputs, read, &outputs) {
+                    Ok(keys) => (keys, None),
+                    Err(skipped) => (Keys::new(), Some(self.give_up_update(skipped))),
+                }
+            }
             Outputs::Fresh(layouts) if layouts.is_empty() => {
                 (Keys::new(), self.run_for_effect(op, &read).err())
             }
@@ -126,7 +128,7 @@ impl<D: Device> Engine<D> {
                 keys.iter().for_each(|&key| self.failures.make_stale(key, &error));
                 keys
             }
-            Outputs::Updates { .. } => self.stand_ins(inputs, outputs, &error),
+            Outputs::Updates { .. } | Outputs::Over => self.stand_ins(inputs, outputs, &error),
             Outputs::Fresh(layouts) => self.poisoned(layouts, &error),
         }))
     }
@@ -157,13 +159,15 @@ impl<D: Device> Engine<D> {
                 self.store.reuse(read.layouts);
                 keys
             }
-            Outputs::Updates { .. } => match self.try_update(op, inputs, &read, outputs) {
-                Ok(keys) => keys,
-                Err(skipped) => {
-                    let error = self.give_up_update(skipped);
-                    self.stand_ins(inputs, outputs, &error)
+            Outputs::Updates { .. } | Outputs::Over => {
+                match self.try_in_place(op, inputs, read, outputs) {
+                    Ok(keys) => keys,
+                    Err(skipped) => {
+                        let error = self.give_up_update(skipped);
+                        self.stand_ins(inputs, outputs, &error)
+                    }
                 }
-            },
+            }
             Outputs::Fresh(_) => {
                 // If the run failed, the engine already keeps the error.
                 let _ = self.run_for_effect(op, &read);

@@ -110,13 +110,19 @@ impl<D: Device> Engine<D> {
         self.let_go(key, cause);
     }
 
-    /// Evicts the outputs of a failed run, because the run may have written over part of their
-    /// bytes. The outputs can be regenerated. A command that pinned one of the outputs fails
-    /// together with the run.
+    /// Evicts the outputs of a failed run, and the value that it was to write over, because the run
+    /// may have written over part of their bytes. These values can be regenerated. A command that
+    /// pinned one of them fails together with the run.
     pub(super) fn give_up(&mut self, outputs: &[Target]) {
-        for key in outputs.iter().filter_map(|target| target.storage()) {
-            if self.store.graph.is_resident(key) {
-                self.let_go(key, Cause::Failed);
+        for target in outputs {
+            let old = match *target {
+                Target::Over { old, .. } => Some(old),
+                _ => None,
+            };
+            for key in target.storage().into_iter().chain(old) {
+                if self.store.graph.is_resident(key) {
+                    self.let_go(key, Cause::Failed);
+                }
             }
         }
     }
@@ -137,6 +143,10 @@ impl<D: Device> Engine<D> {
             self.keep_bits(storage, cause);
         }
         self.store.set_absent(storage, Residence::Evicted);
+        self.tell_evicted(storage, cause);
+    }
+
+    pub(super) fn tell_evicted(&mut self, storage: StorageKey, cause: Cause) {
         let bytes = self.store.graph.storage(storage).bytes;
         self.tell(Event::DidEvict { storage, bytes, cause });
     }

@@ -44,10 +44,25 @@ impl Skipped {
 }
 
 impl<D: Device> Engine<D> {
+    /// Runs an op that writes over a value, or updates inputs.
+    pub(super) fn try_in_place(
+        &mut self,
+        op: D::Op,
+        keys: &[TensorKey],
+        inputs: Inputs,
+        outputs: &Outputs,
+    ) -> Result<Keys, Skipped> {
+        if self.writes_over(&op, &inputs, outputs) {
+            self.try_over(op, keys, inputs)
+        } else {
+            self.try_update(op, keys, &inputs, outputs)
+        }
+    }
+
     /// Runs an op with at least one in-place output. All outputs are leaves, since the op cannot
     /// run twice. On success the targets (inputs that outputs replace) are consumed. If the update
     /// is skipped, the keys of the targets stay valid and name the old values.
-    pub(super) fn try_update(
+    fn try_update(
         &mut self,
         op: D::Op,
         keys: &[TensorKey],

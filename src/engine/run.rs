@@ -1,7 +1,8 @@
 //! One run of an op: blocks for outputs, kernel, and cost.
 //!
 //! All ops, uploads and updates in place run in this file. An update is a run whose first outputs
-//! take over an input's storage, or begin as a copy of an input.
+//! take over an input's storage, or begin as a copy of an input. An op that writes over a value
+//! (`over.rs`) takes over the input's block, or begins as a copy of the input.
 
 use super::{Engine, Error, LastRun, PathKey, Residence, StorageKey};
 use crate::cost::Run;
@@ -36,6 +37,15 @@ pub(super) enum Target {
         input: usize,
         storage: StorageKey,
     },
+    /// New storage that takes over the block of the first input. The input's old value counts as
+    /// evicted after the run.
+    Over {
+        /// Storage of the first input.
+        old: StorageKey,
+        storage: StorageKey,
+        /// Why the old value counts as evicted.
+        cause: Cause,
+    },
     /// No destination: the output is discarded, because its storage became a leaf or was deleted.
     Nowhere,
 }
@@ -44,7 +54,9 @@ impl Target {
     /// Storage that keeps the output; `None` if the output is discarded.
     pub fn storage(self) -> Option<StorageKey> {
         match self {
-            Self::Storage(storage) | Self::CopyOf { storage, .. } => Some(storage),
+            Self::Storage(storage) | Self::CopyOf { storage, .. } | Self::Over { storage, .. } => {
+                Some(storage)
+            }
             Self::Nowhere => None,
         }
     }
@@ -69,6 +81,14 @@ pub(super) struct Order<'a, D: Device> {
     pub scratch: u64,
     /// Whether the path ran before.
     pub again: bool,
+}
+
+impl<D: Device> Order<'_, D> {
+    /// Whether an output may begin as a copy. Otherwise the targets are not asked one by one.
+    fn may_copy(&self) -> bool {
+        // Updates have no path, and an op that writes over a value has one output.
+        self.path.is_none() || matches!(self.targets, [Target::CopyOf { .. }])
+    }
 }
 
 /// A completed launch.
@@ -136,7 +156,11 @@ impl<D: Device> Engine<D> {
                 Some(storage) => {
                     // A resident output must not be evicted to place another output.
                     self.store.pin(storage);
-                    Target::Storage(storage)
+                    if body.over {
+                        self.over_target(sources, storage)
+                    } else {
+                        Target::Storage(storage)
+                    }
                 }
                 None => Target::Nowhere,
             });
@@ -257,8 +281,7 @@ impl<D: Device> Engine<D> {
     ) -> Result<Done, Failed> {
         let bytes = self.place_outputs(order, blocks).map_err(cold)?;
         let mut copies = Copies::new();
-        // Only updates copy old values, and updates have no path.
-        if order.path.is_none() {
+        if order.may_copy() {
             self.copy_old_values(order, blocks, &mut copies).map_err(cold)?;
         }
         let mut scratch = order.scratch;
@@ -311,6 +334,10 @@ impl<D: Device> Engine<D> {
                 self.store.free(block);
                 continue;
             };
+            if let Target::Over { old, cause, .. } = *target {
+                self.keep_over(old, storage, cause, cost, again);
+                continue;
+            }
             // A first run that was postponed left its outputs evicted.
             let was_evicted = match self.store.graph.storage(storage).residence {
                 Residence::Resident(before) => {
@@ -335,7 +362,7 @@ impl<D: Device> Engine<D> {
     }
 
     #[inline(never)]
-    fn tell_regenerated(&mut self, storage: StorageKey, cost: f64) {
+    pub(super) fn tell_regenerated(&mut self, storage: StorageKey, cost: f64) {
         let bytes = self.store.graph.storage(storage).bytes;
         self.tell(Event::DidRegenerate { storage, bytes, cost });
     }
@@ -396,12 +423,16 @@ impl<D: Device> Engine<D> {
         // A device that owns its memory allocates new blocks for all outputs of a path. Old and new
         // blocks are both in use until the run is done.
         let anew = order.path.is_some() && self.store.makes_anew;
-        if anew { None } else { self.held_by(target) }
+        if anew && !matches!(target, Target::Over { .. }) { None } else { self.held_by(target) }
     }
 
-    /// Block of a target that is resident.
+    /// Block of a target that is resident, or whose old value is resident.
     fn held_by(&self, target: Target) -> Option<Held> {
-        target.storage().and_then(|storage| self.store.graph.held(storage))
+        let storage = match target {
+            Target::Over { old, .. } => Some(old),
+            target => target.storage(),
+        };
+        storage.and_then(|storage| self.store.graph.held(storage))
     }
 
     /// Frees the blocks allocated for a run. Blocks that the run's outputs already had are not

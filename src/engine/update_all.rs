@@ -89,7 +89,7 @@ impl<D: Device> Engine<D> {
         self.working()?;
         let mut parts = Vec::with_capacity(rest.len());
         for (op, (keys, outputs)) in ops.iter().zip(rest) {
-            if outputs.targets() < outputs.len() {
+            if outputs.targets() < outputs.len() || outputs == Outputs::Over {
                 return Err(OpError::new(op.name(), "must only update its inputs in place").into());
             }
             let read = self.inputs(op, &keys, &outputs)?;

@@ -99,6 +99,7 @@ enum Shape {
     Fresh(Vec<u64>),
     Views(Vec<(usize, u64)>),
     Updates(usize, Vec<u64>),
+    Over,
 }
 
 impl Shape {
@@ -110,6 +111,7 @@ impl Shape {
                 Self::Views(looks.iter().map(|look| (look.input, look.layout.bytes())).collect())
             }
             Outputs::Updates { targets, fresh } => Self::Updates(*targets, bytes(fresh)),
+            Outputs::Over => Self::Over,
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::{Runtime, Shared};
 use crate::command::{Apply, Command, Consumed};
 use crate::error::Error;
-use crate::op::{OpError, Operation, Outputs};
+use crate::op::{OpError, Operation};
 use crate::ops::{Tensor, Tensors};
 use smallvec::SmallVec;
 
@@ -173,7 +173,7 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
         let inputs: SmallVec<[&Tensor; 4]> =
             targets.iter().map(|t| &**t).chain(others.iter().copied()).collect();
         let outputs = self.infer(&op, &inputs)?;
-        if outputs != Outputs::updates(targets.len()) {
+        if outputs.written() != Some((targets.len(), &[])) {
             let message =
                 format!("must update in place exactly its first {} inputs", targets.len());
             return Err(OpError::new(op.name(), message).into());

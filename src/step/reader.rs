@@ -6,6 +6,8 @@ mod tests;
 use super::takes_over;
 use crate::command::{Apply, Command, TensorId};
 use crate::layout::Layout;
+#[cfg(doc)]
+use crate::op::Outputs;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -50,6 +52,9 @@ pub(crate) struct Made {
     pub value: u32,
     /// Whether the value takes over the storage of its target.
     pub in_place: bool,
+    /// Whether the value takes over the block of the value that its op writes over
+    /// ([`Outputs::Over`]).
+    pub over: bool,
 }
 
 impl Reader {
@@ -123,7 +128,7 @@ impl Reader {
         match *command {
             Command::Put { tensor, ref host, .. } => {
                 let value = self.add(tensor, put(host));
-                deed.made(value, false);
+                deed.made(value);
             }
             Command::Replace { value, made, .. } => {
                 let layout = self.layout(value);
@@ -162,12 +167,16 @@ impl Reader {
                 let taken = old
                     .and_then(|&old| self.taken_over(old, call.consumed.contains(output), named));
                 let layout = call.outputs.layout(output, input);
+                let is_update = call.outputs.are_updates();
                 let (bytes, storage) = match taken {
-                    Some(old) => (self.bytes(old), self.storage(old)),
-                    None => (layout.bytes(), self.new_storage()),
+                    Some(old) if is_update => (self.bytes(old), self.storage(old)),
+                    _ => (layout.bytes(), self.new_storage()),
                 };
                 let value = self.make(tensor, layout, bytes, storage);
-                deed.made(value, taken.is_some());
+                let (in_place, over) =
+                    (taken.is_some() && is_update, taken.is_some() && !is_update);
+                deed.makes.push(Made { value, in_place, over });
+                deed.outputs.push(value);
             }
         }
     }
@@ -186,7 +195,7 @@ impl Reader {
             Some(value) => deed.outputs.push(value),
             None => {
                 let value = self.add(tensor, Layout::raw(0));
-                deed.made(value, false);
+                deed.made(value);
             }
         }
     }
@@ -205,8 +214,8 @@ impl Reader {
 }
 
 impl Deed {
-    fn made(&mut self, value: u32, in_place: bool) {
-        self.makes.push(Made { value, in_place });
+    fn made(&mut self, value: u32) {
+        self.makes.push(Made { value, in_place: false, over: false });
         self.outputs.push(value);
     }
 }

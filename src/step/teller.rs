@@ -82,7 +82,7 @@ impl StepTeller {
         let Deed { reads, makes, outputs, gone } = self.reader.read(command, put);
         reads.iter().for_each(|&value| self.builder.read(value));
         // The new value of an update is a leaf, so it has no sources.
-        let updates = command.calls().iter().any(|call| call.outputs.targets() > 0);
+        let updates = command.calls().iter().any(|call| call.outputs.are_updates());
         let sources = if updates { Values::new() } else { reads };
         for made in makes {
             self.builder.value(self.reader.bytes(made.value));

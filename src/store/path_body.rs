@@ -35,6 +35,10 @@ pub(crate) struct Body<D: Device> {
     /// allocation, because a `Layout` is large.
     pub layouts: Vec<Layout>,
     inputs: usize,
+    /// Whether the only output is a new value of the first input ([`Outputs::Over`]).
+    ///
+    /// [`Outputs::Over`]: crate::op::Outputs::Over
+    pub over: bool,
 }
 
 impl<D: Device> Body<D> {
@@ -43,7 +47,7 @@ impl<D: Device> Body<D> {
         let count = inputs.len();
         let mut layouts = inputs;
         outputs.for_each(|layout| layouts.push(layout));
-        Self { work, layouts, inputs: count }
+        Self { work, layouts, inputs: count, over: false }
     }
 
     pub fn inputs(&self) -> &[Layout] {

@@ -4,7 +4,7 @@
 
 use super::{Store, Work};
 use crate::device::Device;
-use crate::graph::{PathKey, Residence, Storage, StorageKey};
+use crate::graph::{Owner, PathKey, Residence, Storage, StorageKey};
 use remat_memory::Held;
 
 /// Position in the list of candidates, and block; `None` if the storage is not a candidate.
@@ -38,6 +38,17 @@ impl<D: Device> Store<D> {
         {
             self.free(before);
         }
+    }
+
+    /// Hands the block of the resident storage `from` to the storage `to`. `from` counts as evicted.
+    pub fn hand_over(&mut self, from: StorageKey, to: StorageKey) {
+        self.remove_candidate(from);
+        let residence = &mut self.graph.storages[from].residence;
+        let Residence::Resident(held) = std::mem::replace(residence, Residence::Evicted) else {
+            unreachable!("a storage that is written over is resident")
+        };
+        self.space.set_owner(held, Owner::Storage(to).number());
+        self.set_resident(to, held);
     }
 
     /// Frees the block of `key`, if it has a block, and sets the residence to `why`. Returns

@@ -26,6 +26,8 @@ struct Value {
 struct Path {
     reads: Set,
     makes: Set,
+    /// Value that the path may write over.
+    over: Set,
     scratch: u64,
     cost: u64,
     /// Bit that is set once this path has run, if it reads nothing.
@@ -39,7 +41,7 @@ struct Step {
     reads: Set,
     /// Runs of the command, in order.
     runs: Vec<Run>,
-    /// Updates that may write over the old value.
+    /// Ops that may write over the old value.
     taken_over: Vec<TakenOver>,
     /// Values that must stay in memory from this command on.
     stays: Set,
@@ -60,7 +62,7 @@ struct Run {
 
 #[derive(Debug)]
 struct TakenOver {
-    /// Index of the run that updates the value.
+    /// Index of the run that writes over the value.
     run: usize,
     old: Set,
     new: Set,
@@ -78,6 +80,8 @@ pub struct Exact {
     bits: usize,
     /// Values that stay once they are in memory.
     leaves: Set,
+    /// Values that stay in memory after the steps so far.
+    staying: Set,
 }
 
 const fn bit(value: usize) -> Set {
@@ -90,6 +94,7 @@ impl Exact {
         let mut exact = Self::default();
         for command in program.commands() {
             let step = exact.step(command);
+            exact.staying = exact.staying_after(exact.staying, &step);
             exact.steps.push(step);
         }
         // Bits of values come first, then the bits of paths without inputs.
@@ -101,6 +106,12 @@ impl Exact {
             exact.paths[path].ran = bit(values + i);
         }
         (exact.bits <= 40).then_some(exact)
+    }
+
+    /// Values that must stay in memory after a step. A leaf that is uploaded late stays from the
+    /// first command that reads it.
+    fn staying_after(&self, before: Set, step: &Step) -> Set {
+        (before | step.stays | (self.leaves & step.reads)) & !step.goes
     }
 
     fn value(&mut self, bytes: u64, path: Option<usize>) -> usize {
@@ -129,7 +140,14 @@ impl Exact {
                         let path = self.paths.len();
                         let value = self.value(bytes, Some(path));
                         let (makes, cost) = (bit(value), cost as u64);
-                        self.paths.push(Path { reads: 0, makes, scratch: 0, cost, ran: 0 });
+                        self.paths.push(Path {
+                            reads: 0,
+                            makes,
+                            over: 0,
+                            scratch: 0,
+                            cost,
+                            ran: 0,
+                        });
                         step.offers = Some(path);
                         if *leaf {
                             self.leaves |= makes;
@@ -146,6 +164,19 @@ impl Exact {
                     }
                 }
                 Outputs::Updates { .. } => self.update(std::slice::from_ref(call), &mut step),
+                Outputs::Over if self.is_over_leaf(call) => {
+                    self.update(std::slice::from_ref(call), &mut step);
+                }
+                Outputs::Over => {
+                    let path = self.paths.len();
+                    self.update(std::slice::from_ref(call), &mut step);
+                    let new = self.values.len() - 1;
+                    self.values[new].path = Some(path);
+                    step.stays = 0;
+                    let (reads, makes, over) = (step.reads, bit(new), bit(self.of(call.inputs[0])));
+                    let (scratch, cost) = (call.op.workspace, call.op.cost as u64);
+                    self.paths.push(Path { reads, makes, over, scratch, cost, ran: 0 });
+                }
                 Outputs::Fresh(layouts) => {
                     step.reads =
                         call.inputs.iter().map(|input| bit(self.of(*input))).fold(0, |a, b| a | b);
@@ -157,7 +188,7 @@ impl Exact {
                         .fold(0, |a, b| a | b);
                     if path.is_some() && makes != 0 {
                         let (reads, cost) = (step.reads, call.op.cost as u64);
-                        self.paths.push(Path { reads, makes, scratch, cost, ran: 0 });
+                        self.paths.push(Path { reads, makes, over: 0, scratch, cost, ran: 0 });
                     }
                     // A path without inputs may run later, when its outputs are first read.
                     if path.is_some() && step.reads == 0 {
@@ -188,6 +219,13 @@ impl Exact {
             _ => {}
         }
         step
+    }
+
+    /// Whether nothing can restore the value that an op writes over, or the op runs only once.
+    fn is_over_leaf(&self, call: &Apply<RecordedOp>) -> bool {
+        let old = self.of(call.inputs[0]);
+        let stays = self.values[old].path.is_none() || self.staying & bit(old) != 0;
+        stays || !call.op.rematerializable
     }
 
     fn end(&mut self, tensor: TensorId, step: &mut Step) {
@@ -278,8 +316,7 @@ impl Exact {
         // Values that must stay in memory once they are resident.
         let mut staying: Set = 0;
         for (at, step) in self.steps.iter().enumerate() {
-            // A leaf that is uploaded late stays from the first command that reads it.
-            let stays_after = (staying | step.stays | (self.leaves & step.reads)) & !step.goes;
+            let stays_after = self.staying_after(staying, step);
             let states_before = self.between(states, budget, staying, useful[at] | runs, &offered);
             states = HashMap::new();
             for (state, cost) in states_before {
@@ -375,12 +412,15 @@ impl Exact {
                 if missing == 0 || state & path.reads != path.reads {
                     continue;
                 }
-                if self.bytes(state | path.makes) + path.scratch > budget {
-                    continue;
-                }
                 let is_first = path.ran != 0 && state & path.ran == 0;
                 let price = if is_first { 0 } else { path.cost };
-                reach(state | (path.makes & keep) | path.ran, cost + price);
+                if self.bytes(state | path.makes) + path.scratch <= budget {
+                    reach(state | (path.makes & keep) | path.ran, cost + price);
+                }
+                let is_over = path.over != 0 && staying & path.over == 0;
+                if is_over && self.bytes(state) + path.scratch <= budget {
+                    reach(state & !path.over | (path.makes & keep), cost + price);
+                }
             }
         }
         best

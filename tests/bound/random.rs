@@ -97,6 +97,12 @@ impl Maker {
             }
             1 | 2 => self.update(random, op, inputs),
             3 => self.push(Command::Apply(Apply::new(op, inputs, Outputs::default(), made))),
+            5 | 6 => {
+                let size = self.sizes[inputs[0].index()];
+                let mut call = Apply::new(op, inputs, Outputs::Over, made);
+                call.consumed = (0..1).filter(|_| !random.one_in(3)).collect();
+                self.try_push(Command::Apply(call), vec![size]);
+            }
             4 => {
                 inputs.clear();
                 self.fresh(random, op, inputs);

@@ -115,6 +115,14 @@ impl Reader {
             }
             Command::Apply(call) => match &call.outputs {
                 Outputs::Updates { .. } => self.update(std::slice::from_ref(call), &mut need),
+                Outputs::Over => {
+                    let old = &self.values[self.of(call.inputs[0])];
+                    let runs_again = old.stays_after.is_none() && call.op.rematerializable;
+                    self.update(std::slice::from_ref(call), &mut need);
+                    if runs_again {
+                        self.values.last_mut().expect("it was made").stays_after = None;
+                    }
+                }
                 Outputs::Views(looks) => {
                     for (tensor, look) in call.outputs().zip(looks) {
                         let value = self.of(call.inputs[look.input]);

@@ -45,6 +45,12 @@ pub enum Drawn {
         targets: usize,
         fresh: Option<usize>,
     },
+    /// Writes over the first input. The new value can be evicted.
+    Over {
+        inputs: Vec<usize>,
+        run: u32,
+        how: Broken,
+    },
     /// Updates the first input of each list in place, all as one command.
     UpdateAll {
         inputs: Vec<Vec<usize>>,

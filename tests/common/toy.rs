@@ -52,6 +52,9 @@ pub enum Toy {
     /// `(x..) -> (x' of the first `targets` inputs in place, and a fresh output of `fresh` bytes,
     /// if any)`.
     Update { targets: usize, fresh: Option<usize>, salt: u64 },
+    /// `(x..) -> (x')`: writes over the first input. The new value can be evicted. Fails in run
+    /// number `run`; 0 for an op that never fails.
+    Over { salt: u64, run: u32, how: Broken },
     /// `(x..) -> (y..)`: fails in run number `run` (the first is 1), and leaves invalid bytes in
     /// its outputs. Other runs are those of a `Split`.
     Break { bytes: Vec<usize>, salt: u64, run: u32, how: Broken },
@@ -77,6 +80,11 @@ pub fn update(salt: u64) -> Toy {
     Toy::Update { targets: 1, fresh: None, salt }
 }
 
+/// An op that writes over the first input, whose new value can be evicted.
+pub fn over(salt: u64) -> Toy {
+    Toy::Over { salt, run: 0, how: Broken::Fails }
+}
+
 impl Operation for Toy {
     fn name(&self) -> &str {
         match self {
@@ -85,6 +93,7 @@ impl Operation for Toy {
             Self::Split { .. } => "split",
             Self::Once { .. } => "once",
             Self::Update { .. } => "update",
+            Self::Over { .. } => "over",
             Self::Break { .. } => "break",
             Self::Slice { .. } => "slice",
             Self::Turn { .. } => "turn",
@@ -117,6 +126,10 @@ impl Operation for Toy {
                 }
                 Outputs::Updates { targets: *targets, fresh: more.iter().map(fresh).collect() }
             }
+            Self::Over { .. } => match inputs.first() {
+                Some(x) if x.is_contiguous() => Outputs::Over,
+                _ => return fail("has nothing contiguous to write over".to_owned()),
+            },
             Self::Slice { start, len } => return view(inputs[0].slice(0, *start, *len)),
             Self::Turn { rows } => {
                 let columns = inputs[0].elements() / rows;
@@ -169,6 +182,9 @@ pub fn compute(op: &Toy, inputs: &[Vec<u8>], before: u64) -> Vec<Vec<u8>> {
                 .enumerate()
                 .map(|(i, n)| expand(hash(*salt ^ 0x2_0000_0000, i as u64, inputs), n))
                 .collect()
+        }
+        Toy::Over { salt, .. } => {
+            vec![expand(hash(*salt ^ 0x3_0000_0000, 6, inputs), inputs[0].len())]
         }
         Toy::Slice { .. }
         | Toy::Turn { .. }
@@ -437,8 +453,11 @@ impl Device for ToyDevice {
             let range = bytes_at(input);
             self.watch.forbid(meet(&range, &call.workspace), || format!("scratch: {call:?}"));
             for (o, output) in outputs.iter().enumerate() {
-                let old_value =
-                    matches!(call.op, Toy::Update { targets, .. } if i == o && o < *targets);
+                let old_value = match call.op {
+                    Toy::Update { targets, .. } => i == o && o < *targets,
+                    Toy::Over { .. } => i == 0,
+                    _ => false,
+                };
                 let expected = old_value && !output.is_empty();
                 self.watch
                     .forbid(meet(&range, output) != expected, || format!("input {i}: {call:?}"));
@@ -453,7 +472,7 @@ impl Device for ToyDevice {
             self.fill(output.start, &vec![0xdd; (output.end - output.start) as usize]);
             self.forget(output);
         }
-        if let Toy::Break { salt, run, how, .. } = call.op {
+        if let Toy::Break { salt, run, how, .. } | Toy::Over { salt, run, how } = call.op {
             let runs = self.breaks.entry(*salt).or_insert(0);
             *runs += 1;
             if runs == run {

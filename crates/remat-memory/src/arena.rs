@@ -157,6 +157,13 @@ impl Arena {
         self.slab.note(self.slab.resolve(block)).owner
     }
 
+    /// Gives a block another name.
+    #[track_caller]
+    pub fn set_owner(&mut self, block: Block, owner: u64) {
+        let index = self.slab.resolve(block);
+        self.slab.note_mut(index).owner = owner;
+    }
+
     /// Granularity in bytes: offsets and sizes are multiples of it.
     #[must_use]
     pub const fn granularity(&self) -> u64 {

@@ -97,6 +97,13 @@ impl Space {
         }
     }
 
+    /// Gives memory another owner.
+    pub fn set_owner(&mut self, held: Held, owner: u64) {
+        if let Self::Placed(placed) = self {
+            placed.arena.set_owner(held.block, owner);
+        }
+    }
+
     /// Offset of the first byte. If the space only counts bytes, a number from 1 up that is never
     /// used twice.
     #[inline]

@@ -46,7 +46,7 @@ impl Exchanges {
             for call in command.calls() {
                 match recorded_exchange(call, tensors, &results) {
                     Some(exchange) => recorded.after.entry(at).or_default().push(exchange),
-                    None if call.outputs.targets() > 0 => {
+                    None if call.outputs.are_updates() => {
                         let read = call.inputs.iter().skip(call.outputs.targets());
                         recorded.read_by.entry(at).or_default().extend(read);
                     }

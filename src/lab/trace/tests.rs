@@ -106,6 +106,7 @@ fn narrate(program: &RecordedProgram) -> Vec<String> {
             format!("{output} in place{kept}")
         }
         Outputs::Updates { targets, fresh } => format!("{} B", fresh[output - targets].bytes()),
+        Outputs::Over => format!("over {output}"),
     };
     let call = |call: &Apply<RecordedOp>| {
         if call.elapses() {

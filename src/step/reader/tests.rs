@@ -68,9 +68,19 @@ impl Both {
         Apply { consumed, ..Apply::new(op, &inputs[..], outputs, made) }
     }
 
+    /// An op that writes over its first input, which it may consume.
+    fn over(&mut self, made: TensorId) -> Apply<RecordedOp> {
+        let inputs = self.tensors(2);
+        let consumed: Consumed = (0..1).filter(|_| self.draw.below(4) > 0).collect();
+        Apply {
+            consumed,
+            ..Apply::new(RecordedOp::new("over", 1.0), &inputs[..], Outputs::Over, made)
+        }
+    }
+
     fn command(&mut self) -> Command<RecordedOp, Layout> {
         let made = self.program.next();
-        let kind = if self.program.alive().count() < 3 { 0 } else { self.draw.below(16) };
+        let kind = if self.program.alive().count() < 3 { 0 } else { self.draw.below(17) };
         match kind {
             0 | 1 => Command::Put { tensor: made, host: Arc::new(self.layout()), leaf: false },
             2..=4 => {
@@ -87,6 +97,7 @@ impl Both {
                 let looks = Outputs::Views([Look { input: 0, layout }].into_iter().collect());
                 Command::Apply(Apply::new(RecordedOp::new("view", 0.0), &[of][..], looks, made))
             }
+            15 => Command::Apply(self.over(made)),
             7..=9 => {
                 let makes_more = self.draw.below(3) == 0;
                 Command::Apply(self.update(made, makes_more))
@@ -146,7 +157,16 @@ impl Both {
         }
         for (&(tensor, target), of) in made.iter().zip(&deed.makes) {
             let in_place = target.is_some_and(|target| self.storage(tensor) == targets[target]);
-            assert_eq!(of.in_place, in_place, "{tensor} of {command:?}");
+            assert_eq!(of.in_place || of.over && in_place, in_place, "{tensor} of {command:?}");
+            if of.over {
+                // The engine updates a leaf.
+                let old =
+                    target.map(|target| targets[target]).filter(|old| *old != self.storage(tensor));
+                let graph = self.driver.engine().graph();
+                let is_resident =
+                    old.is_some_and(|old| graph.contains(old) && graph.is_resident(old));
+                assert!(!is_resident, "{tensor} of {command:?}");
+            }
             if target.is_some() {
                 self.updates[usize::from(!in_place)] += 1;
             }

@@ -38,6 +38,8 @@ pub fn drawn() -> impl Strategy<Value = Drawn> {
             .prop_map(|(inputs, bytes)| Drawn::Once { inputs, bytes }),
         8 => (inputs(), 1..3usize, prop::option::of(size()))
             .prop_map(|(inputs, targets, fresh)| Drawn::Update { inputs, targets, fresh }),
+        6 => (inputs(), prop_oneof![6 => Just(0), 1 => 1..4u32], how.clone())
+            .prop_map(|(inputs, run, how)| Drawn::Over { inputs, run, how }),
         2 => prop::collection::vec(inputs(), 1..5).prop_map(|inputs| Drawn::UpdateAll { inputs }),
         4 => (tensor(), tensor()).prop_map(|(target, value)| Drawn::Replace { target, value }),
         2 => (inputs(), sizes(), 1..4u32, how)

@@ -6,7 +6,7 @@ use remat::device::Reading;
 use remat::error::RegenerationError;
 use remat::op::Operation as _;
 use remat::unstable::engine::Issue;
-use remat::unstable::graph::TensorKey;
+use remat::unstable::graph::{Residence, StorageKey, TensorKey};
 use remat::unstable::program::{Apply, Command, Driver, TensorId};
 use remat::{DType, Error, Layout, PolicyKind, Stats};
 use std::sync::Arc;
@@ -126,9 +126,8 @@ impl Play<'_> {
                 self.execute(Command::Del(tensor));
             }
             Command::Drop(tensor) => {
-                let key = self.key(tensor);
+                let (key, storage) = (self.key(tensor), self.storage(tensor));
                 let graph = self.driver.engine().graph();
-                let storage = graph.tensor(key).expect("it is held").storage;
                 let stays = graph.is_resident(storage) && !graph.is_evictable(storage);
                 self.execute(command);
                 assert_eq!(self.driver.engine().is_resident(key), stays, "only a leaf stays");
@@ -166,6 +165,10 @@ impl Play<'_> {
 
     pub(super) fn key(&self, tensor: TensorId) -> TensorKey {
         self.driver.key(tensor).expect("it is held")
+    }
+
+    fn storage(&self, tensor: TensorId) -> StorageKey {
+        self.driver.engine().graph().tensor(self.key(tensor)).expect("it is held").storage
     }
 
     pub(super) fn layout(&self, tensor: TensorId) -> Layout {
@@ -319,6 +322,11 @@ impl Play<'_> {
             Value::Lost(why) => Some(why.clone()),
             Value::Bytes(_) => None,
         });
+        let target = call.inputs.first().filter(|_| call.outputs.targets() > 0);
+        let target = target.map(|&target| self.storage(target));
+        let is_leaf =
+            |play: &Self, storage| play.driver.engine().graph().storage(storage).producer.is_none();
+        let was_leaf = target.is_some_and(|target| is_leaf(self, target));
         let failure = if issue {
             self.execute(Command::Apply(call.clone()));
             self.renumber(call);
@@ -346,6 +354,15 @@ impl Play<'_> {
                 let elsewhere = self.elsewhere(error);
                 assert!(!text.is_empty() && (text.contains(call.op.name()) || elsewhere));
             }
+        }
+        // An op that failed while it wrote over a leaf loses the leaf's value.
+        let graph = self.driver.engine().graph();
+        let target = target.filter(|&target| failure.is_some() && graph.contains(target));
+        let is_lost = |target| graph.storage(target).residence == Residence::Poisoned;
+        if lost_before.is_none() && target.is_some_and(is_lost) {
+            let at = if issue { call.made } else { call.inputs[0] };
+            assert!(was_leaf, "{call:?} loses a value that can be restored");
+            *self.value(at) = Value::Lost(told.clone().expect("it failed"));
         }
         if failure.is_some() && !issue {
             // The failed call made nothing and consumed nothing.

@@ -38,6 +38,9 @@ impl Play<'_> {
                 }
                 self.op(Toy::Update { targets: distinct.len(), fresh: *fresh, salt }, inputs)?
             }
+            Drawn::Over { inputs, run, how } => {
+                self.op(Toy::Over { salt, run: *run, how: *how }, self.pick(inputs))?
+            }
             Drawn::UpdateAll { inputs } => Command::UpdateAll(self.updates(inputs)),
             Drawn::Replace { target, value } => {
                 let (target, value) = (self.pick_one(*target)?, self.pick_one(*value)?);

@@ -109,7 +109,7 @@ pub fn fates(entries: &[Entry], requests: &[Request]) -> Vec<Fate> {
     let is_made_by = |made: TensorId, command: &RecordedCommand| {
         let call = command.calls().iter().find(|call| call.outputs().any(|id| id == made));
         match &call.expect("an op makes it").outputs {
-            Outputs::Updates { .. } => true,
+            Outputs::Updates { .. } | Outputs::Over => true,
             Outputs::Views(_) => false,
             Outputs::Fresh(_) => panic!("an update in place made something new"),
         }
@@ -171,7 +171,7 @@ pub fn lost(entries: &[Entry]) -> HashSet<TensorId> {
                             Outputs::Fresh(_) => {
                                 failed || call.inputs.iter().any(|input| lost.contains(input))
                             }
-                            Outputs::Updates { .. } => false,
+                            Outputs::Updates { .. } | Outputs::Over => false,
                             // A view is lost with its input. The handle of a skipped update or
                             // replacement is stale until the failure was read, and values made from
                             // it are lost.

@@ -32,7 +32,7 @@ pub(super) fn peak(program: &RecordedProgram) -> u64 {
                         storage_of.push(storage);
                     }
                 }
-                Outputs::Updates { .. } => panic!("logs have no such ops"),
+                Outputs::Updates { .. } | Outputs::Over => panic!("logs have no such ops"),
             },
             Command::Del(tensor) => {
                 let (bytes, tensors) = &mut storages[storage_of[tensor.index()]];
