@@ -10,7 +10,7 @@ extern "C" {
 enum RmKind : uint32_t {
   // In storages of their own.
   RM_FRESH = 0,
-  // In the first input, whose old value may be needed again: in a copy of it, or in the input itself.
+  // In the first input, whose old value can be restored.
   RM_OVER = 1,
   // In the first `targets` inputs, which are leaves from then on, and in storages of their own.
   RM_UPDATE = 2,
@@ -34,7 +34,7 @@ struct RmApply {
   size_t inputs_len;
   // Inputs that are written to, which are the first ones.
   size_t targets;
-  // Bytes of the outputs in storages of their own. For RM_OVER: bytes of the first input.
+  // Bytes of the outputs in storages of their own.
   const uint64_t* outputs;
   size_t outputs_len;
   RmKind kind;

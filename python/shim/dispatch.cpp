@@ -335,9 +335,6 @@ void run(const Form& form, torch::jit::Stack* stack) {
     bytes.push_back(operands.storages[0]->nbytes());
   } else if (is_over) {
     call.kind = RM_OVER;
-    bytes.push_back(operands.storages[0]->nbytes());
-    // A later run begins with a copy of the whole old value.
-    call.moved += 2 * bytes.back();
   } else {
     call.kind = RM_UPDATE;
   }
@@ -539,12 +536,11 @@ int rm_execute(void* record_, const uint64_t* inputs, size_t inputs_len, const u
   return over();
 }
 
-void rm_record_made(void* record, uint64_t made, size_t outputs, bool gives, const uint64_t* replaces, size_t replaces_len) {
+void rm_record_made(void* record, uint64_t made, size_t outputs, const uint64_t* replaces, size_t replaces_len) {
   auto& of = *static_cast<Record*>(record);
   of.replaces.assign(replaces, replaces + replaces_len);
   of.made = made;
   of.outputs = outputs;
-  of.gives = gives;
 }
 void rm_forget_record(void* record) { delete static_cast<Record*>(record); }
 

@@ -121,14 +121,7 @@ namespace {
 // Storages that the op writes to get the memory for their new values.
 void prepare(const Record& record, Places places, c10::Device device) {
   for (size_t i = 0; i < record.replaces.size(); i++) rename(record.replaces[i], record.made + i);
-  if (record.kind == RM_OVER) {
-    if (record.gives) {
-      move(places.inputs[0], places.outputs[0]);
-    } else {
-      clone(places.inputs[0], places.outputs[0]);
-    }
-    point(record.made, places.outputs[0]);
-  } else if (record.kind == RM_WRITE) {
+  if (record.kind == RM_WRITE) {
     allocate(places.outputs[0], record.bytes, device);
     point(record.made, places.outputs[0]);
   } else {
@@ -136,16 +129,12 @@ void prepare(const Record& record, Places places, c10::Device device) {
   }
 }
 
-// The storage that an op should have written over has its old value. `prepare` may have stopped anywhere.
-void undo(const Record& record, Places places) {
+// The storage that an op should have written over has its old value, whose bytes were `before`. `prepare` may have
+// stopped anywhere.
+void undo(const Record& record, Places places, uint64_t before) {
   if (record.kind == RM_WRITE) release(places.outputs[0]);
   if (record.kind != RM_OVER) return;
-  if (record.gives) {
-    move(places.outputs[0], places.inputs[0]);
-  } else {
-    point(record.made, places.inputs[0]);
-    release(places.outputs[0]);
-  }
+  point(record.made, before);
   rename(record.made, record.replaces[0]);
 }
 
@@ -161,11 +150,12 @@ void run_first(Record& record, Places places, c10::Device device) {
     arguments.emplace(given.begin(), given.end());
   }
   auto below = stack->size() - record.form.arguments;
+  uint64_t before = record.kind == RM_OVER ? number_of(record.replaces[0]) : 0;
   try {
     prepare(record, places, device);
     execute(record.form, stack, device);
   } catch (const c10::OutOfMemoryError&) {
-    undo(record, places);
+    undo(record, places, before);
     if (arguments) {
       stack->resize(below);
       stack->insert(stack->end(), arguments->begin(), arguments->end());
@@ -174,10 +164,10 @@ void run_first(Record& record, Places places, c10::Device device) {
     }
     throw;
   } catch (...) {
-    undo(record, places);
+    undo(record, places, before);
     throw;
   }
-  size_t next = record.kind == RM_OVER || record.kind == RM_WRITE ? 1 : record.targets;
+  size_t next = record.kind == RM_WRITE ? 1 : record.targets;
   std::vector<uint64_t> actual;
   c10::SmallVector<c10::StorageImpl*, 8> seen;
   each_new_storage(torch::jit::last(*stack, record.form.results), seen,
@@ -203,12 +193,7 @@ void run_again(const Record& record, Places places, c10::Device device) {
     given.push_back(storages.back().get());
   }
   for (size_t i = 0; i < places.inputs.size(); i++) {
-    uint64_t number = places.inputs[i];
-    if (record.kind == RM_OVER && i == 0) {
-      clone(number, places.outputs[0]);
-      number = places.outputs[0];
-    }
-    storages.push_back(lend(number));
+    storages.push_back(lend(places.inputs[i]));
     given.push_back(storages.back().get());
   }
   std::vector<at::Tensor> tensors;

@@ -62,8 +62,6 @@ struct Record {
 
   // The program's stack; null after the first run.
   torch::jit::Stack* first = nullptr;
-  // Whether the first run may write over the first input.
-  bool gives = false;
   // Where the first run writes what it raised; may be null.
   std::exception_ptr* raised_to = nullptr;
   // Where the first run writes the bytes of the storages that it made; may be null.

@@ -174,13 +174,10 @@ void release(uint64_t number) {
   live_bytes -= entry.bytes;
 }
 
-void move(uint64_t from, uint64_t to) {
+uint64_t number_of(uint64_t tensor) {
   std::lock_guard guard(tables);
-  auto node = table.extract(from);
-  if (node.empty()) return;
-  node.key() = to;
-  if (auto* held = node.mapped().held) held->number = to;
-  table.insert(std::move(node));
+  auto* held = holder(tensor);
+  return held ? held->number : 0;
 }
 
 void allocate(uint64_t number, size_t bytes, c10::Device device) {

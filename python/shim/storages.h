@@ -63,8 +63,8 @@ void take(c10::StorageImpl* made, uint64_t tensor, uint64_t number);
 void see_again(uint64_t tensor, uint64_t number);
 // Frees bytes. Whoever holds them holds an evicted value.
 void release(uint64_t number);
-// Gives the bytes of number `from` the number `to`.
-void move(uint64_t from, uint64_t to);
+// Number of the bytes that whoever holds `tensor` sees; 0 if there are none.
+uint64_t number_of(uint64_t tensor);
 // Makes bytes without contents.
 void allocate(uint64_t number, size_t bytes, c10::Device device);
 // Copies bytes.

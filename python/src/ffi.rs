@@ -63,7 +63,6 @@ unsafe extern "C" {
         record: *mut c_void,
         made: u64,
         outputs: usize,
-        gives: bool,
         replaces: *const u64,
         replaces_len: usize,
     );

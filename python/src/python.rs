@@ -315,9 +315,7 @@ impl Session {
         let mut found = None;
         self.locked(|session| {
             session.bury();
-            let mut stats = session.driver.stats();
-            stats.evictions -= session.given.min(stats.evictions);
-            found = Some((stats, session.leaf_bytes()));
+            found = Some((session.driver.stats(), session.leaf_bytes()));
             Ok(())
         })?;
         let (stats, leaves) = found.unwrap_or_default();

@@ -20,9 +20,6 @@ pub(crate) struct Session {
     pub driver: Driver<TorchDevice>,
     next: u64,
     names: HashMap<*const c_char, Arc<str>>,
-    /// Number of values that were overwritten because nothing needed them any more. The engine
-    /// counts each of them as an eviction.
-    pub given: u64,
     /// Most bytes of leaves at the end of a step.
     leaf_bytes: u64,
     marks: Marks,
@@ -51,7 +48,6 @@ impl Session {
             driver,
             next: 1,
             names: HashMap::default(),
-            given: 0,
             leaf_bytes: 0,
             marks: Marks::default(),
         }
@@ -171,26 +167,18 @@ impl Session {
             bytes.iter().map(|&bytes| Layout::raw(bytes as usize)).collect();
         let outputs = match kind {
             Kind::Update | Kind::Notice => Outputs::Updates { targets, fresh },
+            Kind::Over => Outputs::Over,
             _ => Outputs::Fresh(fresh),
         };
         let count = outputs.len();
         let made = self.numbers(count);
-        // The value that an op writes over, and that its storage holds no longer.
-        let over = match kind {
-            Kind::Over => Some(inputs[0]),
-            Kind::Write => Some(call.over),
-            _ => None,
-        };
-        let gives = kind == Kind::Over && self.driver.would_go(TensorId(inputs[0]));
-        let replaces = match over {
-            Some(_) => over.as_slice(),
-            None => &inputs[..targets],
-        };
+        let is_write = kind == Kind::Write;
+        let replaces = if is_write { std::slice::from_ref(&call.over) } else { &inputs[..targets] };
         // SAFETY: the record is alive, nothing else uses it now, and the list outlives the call.
         unsafe {
-            rm_record_made(record.0, made.0, count, gives, replaces.as_ptr(), replaces.len());
+            rm_record_made(record.0, made.0, count, replaces.as_ptr(), replaces.len());
         }
-        if kind == Kind::Write {
+        if is_write {
             // The op does not read the old value, whose bytes are free for the new one.
             self.driver.del(TensorId(call.over));
         }
@@ -198,9 +186,7 @@ impl Session {
         let first = op.clone();
         let ids: Ids = inputs.iter().copied().map(TensorId).collect();
         let mut apply = remat::unstable::program::Apply::new(op, ids, outputs, made);
-        if over.is_none() {
-            apply.consumed = (0..targets).collect();
-        }
+        apply.consumed = (0..targets).collect();
         self.driver.execute(Command::Apply(apply));
         // The failure may be that of an earlier command. The engine tells each failure once, and skips
         // later ops that need the same lost value.
@@ -209,40 +195,24 @@ impl Session {
             true => None,
             false => Some(told.unwrap_or_else(|| self.why_lost(inputs, made))),
         };
-        match (kind, &failure) {
-            (Kind::Over, None) => {
-                let target = TensorId(inputs[0]);
-                if gives {
-                    self.driver.execute(Command::Drop(target));
-                    self.given += 1;
-                }
-                self.driver.del(target);
-            }
-            (Kind::Over, Some(_)) => self.driver.del(made),
-            (Kind::Write, _) => {}
-            _ => {
-                for (at, &target) in replaces.iter().enumerate() {
-                    let made = made.0 + at as u64;
-                    // SAFETY: numbers only. An update that was skipped names the old value by the new number.
-                    unsafe {
-                        rm_rename(target, made);
-                        rm_settle(made);
-                    }
+        if !is_write {
+            for (&target, made) in replaces.iter().zip(made.0..) {
+                // SAFETY: numbers only. An op that was skipped names the old value by the new number.
+                unsafe { rm_rename(target, made) };
+                if kind != Kind::Over {
+                    // SAFETY: a number only.
+                    unsafe { rm_settle(made) };
                 }
             }
         }
-        match failure {
-            None => Ok(made.0),
-            Some(error) => {
-                if over.is_none() {
-                    // No storage holds the outputs that were not made.
-                    for at in targets..count {
-                        self.driver.del(TensorId(made.0 + at as u64));
-                    }
-                }
-                Err(error)
+        let Some(error) = failure else { return Ok(made.0) };
+        if !is_write {
+            // No storage holds the outputs that were not made.
+            for at in targets..count {
+                self.driver.del(TensorId(made.0 + at as u64));
             }
         }
+        Err(error)
     }
 
     /// Reason why an op did not run.
