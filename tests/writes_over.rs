@@ -156,3 +156,19 @@ fn a_copy_that_fails_leaves_the_old_value() {
     assert_eq!(read(&mut engine, y), of_y);
     assert_eq!(read(&mut engine, other), of_y);
 }
+
+#[test]
+fn over_a_part_of_a_value_makes_a_value_of_that_size() {
+    let mut engine = engine(1 << 10);
+    let x = engine.put(Bytes::of(SIZE, 1));
+    let y = one(&mut engine, mix(SIZE, 2), &[x]);
+    let part = one(&mut engine, Toy::Slice { start: 8, len: 40 }, &[y]);
+    let z = one(&mut engine, over(3), &[part]);
+    let [_, of_y, _] = chain();
+    let of_z = expected(&over(3), &[&of_y[8..48]]);
+    assert_eq!(read(&mut engine, z), of_z);
+    assert!(engine.drop_now(z).unwrap(), "it can be restored");
+    assert!(engine.drop_now(y).unwrap());
+    assert_eq!(read(&mut engine, z), of_z);
+    assert_eq!(read(&mut engine, y), of_y);
+}

@@ -25,6 +25,8 @@ struct Entry {
 auto& tables = *new std::recursive_mutex;
 auto& table = *new std::unordered_map<uint64_t, Entry>;
 auto& holders = *new std::unordered_map<uint64_t, Held*>;
+// Value -> its new name, for values that an op was to write over and did not.
+auto& names = *new std::unordered_map<uint64_t, uint64_t>;
 auto& dead = *new std::vector<uint64_t>;
 std::atomic<uint64_t> live_bytes = 0, peak_bytes = 0;
 
@@ -103,6 +105,9 @@ void set(Held* held, void* bytes) {
 
 Held* holder(uint64_t tensor) {
   auto at = holders.find(tensor);
+  // A rerun knows a value by its first name.
+  for (auto name = names.find(tensor); at == holders.end() && name != names.end(); name = names.find(name->second))
+    at = holders.find(name->second);
   return at == holders.end() ? nullptr : at->second;
 }
 
@@ -209,6 +214,12 @@ void rename(uint64_t from, uint64_t to) {
   node.key() = to;
   node.mapped()->tensor = to;
   holders.insert(std::move(node));
+}
+
+void stand_in(uint64_t from, uint64_t to) {
+  std::lock_guard guard(tables);
+  rename(from, to);
+  if (holders.count(to)) names[from] = to;
 }
 
 void settle(uint64_t tensor) {
@@ -331,6 +342,7 @@ void give_back() {
     }
   }
   table.clear();
+  names.clear();
   dead.clear();
   live_bytes = peak_bytes = 0;
 }

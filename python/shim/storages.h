@@ -73,6 +73,8 @@ void clone(uint64_t from, uint64_t to);
 void point(uint64_t tensor, uint64_t number);
 // The storage of value `from` holds value `to` from now on.
 void rename(uint64_t from, uint64_t to);
+// Value `from` is called `to` from now on, because the op that was to write value `to` did not run.
+void stand_in(uint64_t from, uint64_t to);
 // Marks the value as a leaf.
 void settle(uint64_t tensor);
 // A storage that looks at bytes of the table. Its pointer is not owned.

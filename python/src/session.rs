@@ -3,7 +3,8 @@
 
 use crate::device::{Outside, TorchDevice};
 use crate::ffi::{
-    Apply, Kind, rm_each_held, rm_notice_record, rm_record_made, rm_rename, rm_settle, rm_take_dead,
+    Apply, Kind, rm_each_held, rm_notice_record, rm_record_made, rm_rename, rm_settle, rm_stand_in,
+    rm_take_dead,
 };
 use crate::op::{Record, TorchOp};
 use remat::error::RuntimeError;
@@ -44,13 +45,7 @@ impl Marks {
 
 impl Session {
     pub fn new(driver: Driver<TorchDevice>) -> Self {
-        Self {
-            driver,
-            next: 1,
-            names: HashMap::default(),
-            leaf_bytes: 0,
-            marks: Marks::default(),
-        }
+        Self { driver, next: 1, names: HashMap::default(), leaf_bytes: 0, marks: Marks::default() }
     }
 
     /// Deletes the tensors that the program no longer holds.
@@ -197,8 +192,13 @@ impl Session {
         };
         if !is_write {
             for (&target, made) in replaces.iter().zip(made.0..) {
-                // SAFETY: numbers only. An op that was skipped names the old value by the new number.
-                unsafe { rm_rename(target, made) };
+                // SAFETY: numbers only. The new number of an op that was skipped names the old value.
+                unsafe {
+                    match failure {
+                        None => rm_rename(target, made),
+                        Some(_) => rm_stand_in(target, made),
+                    }
+                }
                 if kind != Kind::Over {
                     // SAFETY: a number only.
                     unsafe { rm_settle(made) };

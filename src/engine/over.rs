@@ -16,20 +16,31 @@ use super::apply::Inputs;
 use super::in_place::Skipped;
 use super::run::{Failed, Target};
 use super::settings::Dead;
-use super::{Engine, Keys, StorageKey, TensorKey};
+use super::{Engine, Keys, PathKey, StorageKey, TensorKey};
 use crate::device::Device;
 use crate::event::Cause;
+use crate::layout::Layout;
 use crate::op::{Operation as _, Outputs};
+use crate::step::takes_over;
 use crate::store::{Body, Work};
+use smallvec::SmallVec;
+
+/// Layouts of the inputs of an op that writes over its first input. The op finds the old value in
+/// the output.
+pub(super) fn over_layouts(looks: &[Layout], outputs: &[Layout]) -> SmallVec<[Layout; 4]> {
+    let mut inputs = SmallVec::from_slice(looks);
+    inputs[0] = outputs[0];
+    inputs
+}
 
 impl<D: Device> Engine<D> {
     /// Whether the new value of the op's first input can be evicted: the op may run again, and the
-    /// old value, which has the whole storage, can be restored.
+    /// old value can be restored.
     pub(super) fn writes_over(&self, op: &D::Op, inputs: &Inputs, outputs: &Outputs) -> bool {
-        let &Outputs::Over = outputs else { return false };
-        let (layout, storage) = (&inputs.layouts[0], self.store.graph.storage(inputs.storages[0]));
-        let is_whole = layout.offset() == 0 && layout.bytes() == storage.bytes;
-        self.enabled && op.rematerializable() && is_whole && storage.producer.is_some()
+        *outputs == Outputs::Over
+            && self.enabled
+            && op.rematerializable()
+            && self.store.graph.storage(inputs.storages[0]).producer.is_some()
     }
 
     /// Runs an op that writes over its first input, and consumes the input's key. If the op is
@@ -47,7 +58,7 @@ impl<D: Device> Engine<D> {
         if let Some(tape) = &mut self.store.tape {
             tape.spoil("an op wrote over a value that can be restored");
         }
-        let layout = layouts[0];
+        let layout = Outputs::Over.layout(0, |input| layouts[input]);
         let mut body = Body::new(Work::Op(op), layouts, [layout].into_iter());
         body.over = true;
         let made = self.add_storage(&layout);
@@ -71,21 +82,35 @@ impl<D: Device> Engine<D> {
 
     /// Chooses the destination of an op that writes over `sources[0]`: the old value's block if
     /// only this run needs the old value, and otherwise a copy.
-    pub(super) fn over_target(&mut self, sources: &[StorageKey], storage: StorageKey) -> Target {
-        let old = sources[0];
+    pub(super) fn over_target(
+        &mut self,
+        path: PathKey,
+        body: &Body<D>,
+        sources: &[StorageKey],
+        storage: StorageKey,
+    ) -> Target {
         let copy = Target::CopyOf { input: 0, storage };
+        let (old, again) = (sources[0], self.store.graph.path(path).ran);
         let of = self.store.graph.storage(old);
-        // A first run consumes the last handle. A regeneration awaits the old value for this run.
-        // A run by a schedule awaits nothing, and later runs of the schedule may read the old value.
-        let cause = match (of.handles, of.awaited) {
-            (1, 0) => Cause::Unheld,
-            (0, 1) if self.settings.dead != Dead::Keep => Cause::Dead,
+        let reads = sources.iter().filter(|source| **source == old).count();
+        if of.producer.is_none() || of.pins != 1 {
+            return copy;
+        }
+        let cause = match again {
+            // The first run consumes a handle.
+            false if takes_over(&body.inputs()[0], of.bytes, of.handles, reads) => Cause::Unheld,
+            // The regeneration awaits the old value for this run. A run by a schedule awaits nothing,
+            // because later runs of the schedule may read the old value.
+            true if takes_over(&body.inputs()[0], of.bytes, of.handles + of.awaited, reads)
+                && of.awaited == 1
+                && self.settings.dead != Dead::Keep =>
+            {
+                Cause::Dead
+            }
             _ => return copy,
         };
-        let bytes = of.bytes;
-        let is_free =
-            of.pins == 1 && of.producer.is_some() && sources[1..].iter().all(|&key| key != old);
-        if !is_free || self.evictor_keeps(old) && self.may_get(self.store.space.at_most(bytes)) {
+        let bytes = self.store.space.at_most(of.bytes);
+        if self.evictor_keeps(old) && self.may_get(bytes) {
             return copy;
         }
         if self.verify.is_some() {

@@ -4,6 +4,7 @@
 //! take over an input's storage, or begin as a copy of an input. An op that writes over a value
 //! (`over.rs`) takes over the input's block, or begins as a copy of the input.
 
+use super::over::over_layouts;
 use super::{Engine, Error, LastRun, PathKey, Residence, StorageKey};
 use crate::cost::Run;
 use crate::device::{Device, Took};
@@ -157,7 +158,7 @@ impl<D: Device> Engine<D> {
                     // A resident output must not be evicted to place another output.
                     self.store.pin(storage);
                     if body.over {
-                        self.over_target(sources, storage)
+                        self.over_target(path, body, sources, storage)
                     } else {
                         Target::Storage(storage)
                     }
@@ -191,7 +192,15 @@ impl<D: Device> Engine<D> {
         if verifies {
             self.before_again(path, body, targets)?;
         }
-        let (work, inputs, outputs) = (&body.work, body.inputs(), body.outputs());
+        let (work, looks, outputs) = (&body.work, body.inputs(), body.outputs());
+        let over;
+        let inputs = match body.over {
+            false => looks,
+            true => {
+                over = over_layouts(looks, outputs);
+                &over
+            }
+        };
         let scratch = self.scratch_bytes(work, inputs, outputs).map_err(cold)?;
         let path_run = Some(path);
         let order = Order {
@@ -199,7 +208,7 @@ impl<D: Device> Engine<D> {
             path: path_run,
             sources,
             inputs,
-            looks: inputs,
+            looks,
             targets,
             outputs,
             scratch,

@@ -50,6 +50,9 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// If other handles name the old value, they keep the old value, and the update works on a
     /// copy. If no other handle names the old value, the update overwrites its storage.
     ///
+    /// The new values are leaves, unless the op's outputs are
+    /// [`Outputs::Over`](crate::op::Outputs::Over).
+    ///
     /// An update is skipped if another input is lost to a failure, or if memory does not suffice.
     /// After a skipped update, the handles keep the old values, and the next `get` or `sync`
     /// returns the reason, once. Until the reason is returned, values computed from `targets` are
@@ -103,6 +106,10 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         let mut renamed = Vec::with_capacity(updates.len());
         for Update { op, mut targets, others } in updates {
             let (call, made) = self.shared.update_call(op, &mut targets, &others)?;
+            if !call.outputs.are_updates() {
+                let message = "writes over a value, which is a command of its own";
+                return Err(OpError::new(call.op.name(), message).into());
+            }
             calls.push(call);
             renamed.push((targets, made));
         }
