@@ -536,9 +536,10 @@ int rm_execute(void* record_, const uint64_t* inputs, size_t inputs_len, const u
   return over();
 }
 
-void rm_record_made(void* record, uint64_t made, size_t outputs, const uint64_t* replaces, size_t replaces_len) {
+void rm_record_made(void* record, RmKind kind, uint64_t made, size_t outputs, const uint64_t* replaces, size_t replaces_len) {
   auto& of = *static_cast<Record*>(record);
   of.replaces.assign(replaces, replaces + replaces_len);
+  of.kind = kind;
   of.made = made;
   of.outputs = outputs;
 }

@@ -61,6 +61,7 @@ unsafe extern "C" {
     ) -> i32;
     pub fn rm_record_made(
         record: *mut c_void,
+        kind: Kind,
         made: u64,
         outputs: usize,
         replaces: *const u64,

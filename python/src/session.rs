@@ -157,7 +157,11 @@ impl Session {
 
     /// Runs an op. Returns the number of the first output.
     fn apply(&mut self, record: Record, name: Arc<str>, call: &Call<'_>) -> Result<u64, Error> {
-        let Call { kind, inputs, targets, bytes, .. } = *call;
+        let Call { mut kind, inputs, targets, bytes, .. } = *call;
+        // The engine may have made a leaf of a value since.
+        if kind == Kind::Over && self.is_leaf(TensorId(inputs[0])) {
+            kind = Kind::Update;
+        }
         let fresh: SmallVec<[Layout; 1]> =
             bytes.iter().map(|&bytes| Layout::raw(bytes as usize)).collect();
         let outputs = match kind {
@@ -171,7 +175,7 @@ impl Session {
         let replaces = if is_write { std::slice::from_ref(&call.over) } else { &inputs[..targets] };
         // SAFETY: the record is alive, nothing else uses it now, and the list outlives the call.
         unsafe {
-            rm_record_made(record.0, made.0, count, replaces.as_ptr(), replaces.len());
+            rm_record_made(record.0, kind, made.0, count, replaces.as_ptr(), replaces.len());
         }
         if is_write {
             // The op does not read the old value, whose bytes are free for the new one.
@@ -213,6 +217,14 @@ impl Session {
             }
         }
         Err(error)
+    }
+
+    /// Whether nothing can restore a value.
+    fn is_leaf(&self, tensor: TensorId) -> bool {
+        let graph = self.driver.engine().graph();
+        let key = self.driver.key(tensor).ok();
+        key.and_then(|key| graph.tensor(key))
+            .is_some_and(|tensor| graph.storage(tensor.storage).producer.is_none())
     }
 
     /// Reason why an op did not run.
