@@ -1,9 +1,8 @@
 //! Ops that write over a value that can be restored ([`Outputs::Over`]).
 //!
 //! ```text
-//!        conv            relu_
-//! 9 MB ───────▶ 25 MB ───────────▶ 25 MB      memory for one of the two, also when `relu_` runs again
-//!               evicted by `relu_`
+//!        conv           relu_
+//! 9 MB ───────▶ 25 MB ────────▶ 25 MB      memory for one of the two, also in a rerun of `relu_`
 //! ```
 //!
 //! The new value has a compute path of its own, unlike the new value of an update (`in_place.rs`),
