@@ -127,8 +127,7 @@ impl Outputs {
     }
 
     /// Whether the op can run only once, because it updates inputs.
-    #[must_use]
-    pub const fn are_updates(&self) -> bool {
+    pub(crate) const fn are_updates(&self) -> bool {
         matches!(self, Self::Updates { .. })
     }
 
