@@ -243,6 +243,14 @@ fn a_recording_is_read_one_to_one() {
 }
 
 #[test]
+fn an_op_that_writes_over_a_value_is_read_as_it_was() {
+    let over = r#"{"event":"did","command":{"apply":{"op":{"name":"relu_","cost":3.0,"rematerializable":true},"inputs":[30],"consumed":[0],"outputs":"over","made":40}},"used":512}"#;
+    let text = NOW.replace(r#"{"event":"end"}"#, &format!("{over}\n{{\"event\":\"end\"}}"));
+    let trace = read(&text).unwrap();
+    assert_eq!(narrate(trace.program()).last().unwrap(), "relu_(5) -> 8: over 0; 3");
+}
+
+#[test]
 fn a_recording_of_today_is_read_one_to_one() {
     let trace = read(NOW).unwrap();
     let expected = [
