@@ -329,6 +329,27 @@ def test_out_of_memory_keeps_values():
     apart(work)
 
 
+@pytest.mark.parametrize("stress", [False, True])
+def test_an_op_in_place_needs_memory_for_one_value(stress):
+    """Also when it runs again, and after an op in place that raised."""
+
+    def work():
+        with remat.budget("4MiB") as budget:
+            budget._session.stress(stress)
+            x = torch.ones(1000, 1000).add_(1)
+            with pytest.raises(RuntimeError, match="size of tensor"):
+                x.add_(torch.ones(3))
+            x.mul_(3)[0] = 5
+            x.sqrt_()
+        stats = budget.stats()
+        assert stats.leaf_bytes < 1000, "no large value has become a leaf"
+        assert stats.peak_bytes < 4_001_000 and stats.recomputed_ops, stats
+        assert torch.equal(x[0], torch.full((1000,), 5.0).sqrt())
+        assert torch.equal(x[1:], torch.full((999, 1000), 6.0).sqrt())
+
+    apart(work)
+
+
 @pytest.mark.parametrize("step", [1, 2])
 def test_an_error_names_parameters(step):
     def work():
