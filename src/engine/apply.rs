@@ -244,6 +244,7 @@ impl<D: Device> Engine<D> {
                     outputs: &[],
                     scratch,
                     again: false,
+                    in_place: false,
                 };
                 self.run(&order, &mut Blocks::new())
             });

@@ -110,19 +110,13 @@ impl<D: Device> Engine<D> {
         self.let_go(key, cause);
     }
 
-    /// Evicts the outputs of a failed run, and the value that it was to write over, because the run
-    /// may have written over part of their bytes. These values can be regenerated. A command that
-    /// pinned one of them fails together with the run.
-    pub(super) fn give_up(&mut self, outputs: &[Target]) {
-        for target in outputs {
-            let old = match *target {
-                Target::Over { old, .. } => Some(old),
-                _ => None,
-            };
-            for key in target.storage().into_iter().chain(old) {
-                if self.store.graph.is_resident(key) {
-                    self.let_go(key, Cause::Failed);
-                }
+    /// Evicts the targets of a failed run, because the run may have written over part of their
+    /// bytes. The targets can be regenerated. A command that pinned one of them fails together with
+    /// the run.
+    pub(super) fn give_up(&mut self, targets: &[Target]) {
+        for key in targets.iter().filter_map(|target| target.storage()) {
+            if self.store.graph.is_resident(key) {
+                self.let_go(key, Cause::Failed);
             }
         }
     }

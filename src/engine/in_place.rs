@@ -177,6 +177,7 @@ impl<D: Device> Engine<D> {
                 outputs: &outs,
                 scratch,
                 again: false,
+                in_place: true,
             };
             self.run(&order, &mut blocks)
         });

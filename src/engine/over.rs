@@ -13,24 +13,14 @@
 
 use super::apply::Inputs;
 use super::in_place::Skipped;
-use super::run::{Failed, Target};
+use super::run::{Blocks, Failed, Order, Target};
 use super::settings::Dead;
-use super::{Engine, Keys, PathKey, StorageKey, TensorKey};
+use super::{Engine, Keys, Layouts, PathKey, StorageKey, TensorKey};
 use crate::device::Device;
 use crate::event::Cause;
-use crate::layout::Layout;
 use crate::op::{Operation as _, Outputs};
 use crate::step::takes_over;
 use crate::store::{Body, Work};
-use smallvec::SmallVec;
-
-/// Layouts of the inputs of an op that writes over its first input. The op finds the old value in
-/// the output.
-pub(super) fn over_layouts(looks: &[Layout], outputs: &[Layout]) -> SmallVec<[Layout; 4]> {
-    let mut inputs = SmallVec::from_slice(looks);
-    inputs[0] = outputs[0];
-    inputs
-}
 
 impl<D: Device> Engine<D> {
     /// Whether the new value of the op's first input can be evicted: the op may run again, and the
@@ -54,9 +44,6 @@ impl<D: Device> Engine<D> {
         if let Some(error) = self.reason_among(&sources) {
             return Err(Skipped::known(self.skip(&op, error)));
         }
-        if let Some(tape) = &mut self.store.tape {
-            tape.spoil("an op wrote over a value that can be restored");
-        }
         let layout = Outputs::Over.layout(0, |input| layouts[input]);
         let mut body = Body::new(Work::Op(op), layouts, [layout].into_iter());
         body.over = true;
@@ -79,48 +66,108 @@ impl<D: Device> Engine<D> {
         skipped.map(|()| Keys::from_slice(&[key]))
     }
 
-    /// Chooses the destination of an op that writes over `sources[0]`: the old value's block if
-    /// only this run needs the old value, and otherwise a copy.
-    pub(super) fn over_target(
+    /// Runs a path that writes over its first input, with all inputs resident and pinned.
+    #[inline(never)]
+    pub(super) fn run_over(
         &mut self,
         path: PathKey,
         body: &Body<D>,
         sources: &[StorageKey],
-        storage: StorageKey,
-    ) -> Target {
-        let copy = Target::CopyOf { input: 0, storage };
+    ) -> Result<(), Failed> {
+        let result = match (self.meet_threshold(), self.store.graph.path(path).outputs[0]) {
+            (Ok(()), Some(made)) => self.run_over_to(made, path, body, sources),
+            (Ok(()), None) => unreachable!("a path without an output never runs"),
+            (Err(error), _) => Err(error.into()),
+        };
+        if let Some(tape) = &mut self.store.tape {
+            tape.end_run();
+            tape.spoil("an op wrote over a value");
+        }
+        result
+    }
+
+    fn run_over_to(
+        &mut self,
+        made: StorageKey,
+        path: PathKey,
+        body: &Body<D>,
+        sources: &[StorageKey],
+    ) -> Result<(), Failed> {
         let (old, again) = (sources[0], self.store.graph.path(path).ran);
+        let verifies = again && self.verifies();
+        if verifies {
+            self.before_again(path, body, &[Target::Storage(made)])?;
+        }
+        let gives = self.gives_block(body, sources, again);
+        let targets = [match gives {
+            Some(_) => Target::Storage(old),
+            None => Target::CopyOf { input: 0, storage: made },
+        }];
+        let (work, outputs) = (&body.work, body.outputs());
+        // The op finds the old value in the output.
+        let mut inputs = Layouts::from_slice(body.inputs());
+        inputs[0] = outputs[0];
+        let order = Order {
+            work,
+            path: Some(path),
+            sources,
+            inputs: &inputs,
+            looks: body.inputs(),
+            targets: &targets,
+            outputs,
+            scratch: self.scratch_bytes(work, &inputs, outputs)?,
+            again,
+            in_place: true,
+        };
+        let mut blocks = Blocks::new();
+        let cost = self.run_or_give_up(&order, &mut blocks)?;
+        match gives {
+            Some(cause) => self.keep_over(old, made, cause, cost, again),
+            None => self.keep_made(&targets, &blocks, cost, again),
+        }
+        self.did_run(path, cost, again);
+        if verifies {
+            self.after_again(path, body, &[Target::Storage(made)]).map_err(Failed::after)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the old value `sources[0]` gives its block to the new value, because only this run
+    /// needs the old value. Returns the cause of the old value's eviction; `None` if the op works on
+    /// a copy.
+    fn gives_block(
+        &mut self,
+        body: &Body<D>,
+        sources: &[StorageKey],
+        again: bool,
+    ) -> Option<Cause> {
+        let (old, look) = (sources[0], &body.inputs()[0]);
         let of = self.store.graph.storage(old);
         let reads = sources.iter().filter(|source| **source == old).count();
-        if of.producer.is_none() || of.pins != 1 {
-            return copy;
+        // The first run consumes a handle. A regeneration awaits the old value for this run. A run by
+        // a schedule awaits nothing, because later runs of the schedule may read the old value.
+        let (cause, awaits) = if again { (Cause::Dead, 1) } else { (Cause::Unheld, 0) };
+        let needs = of.handles + of.awaited;
+        if of.producer.is_none()
+            || of.pins != 1
+            || of.awaited != awaits
+            || !takes_over(look, of.bytes, needs, reads)
+            || again && self.settings.dead == Dead::Keep
+        {
+            return None;
         }
-        let cause = match again {
-            // The first run consumes a handle.
-            false if takes_over(&body.inputs()[0], of.bytes, of.handles, reads) => Cause::Unheld,
-            // The regeneration awaits the old value for this run. A run by a schedule awaits nothing,
-            // because later runs of the schedule may read the old value.
-            true if takes_over(&body.inputs()[0], of.bytes, of.handles + of.awaited, reads)
-                && of.awaited == 1
-                && self.settings.dead != Dead::Keep =>
-            {
-                Cause::Dead
-            }
-            _ => return copy,
-        };
         let bytes = self.store.space.at_most(of.bytes);
         if self.evictor_keeps(old) && self.may_get(bytes) {
-            return copy;
+            return None;
         }
         if self.verify.is_some() {
             self.keep_bits(old, cause);
         }
-        Target::Over { old, storage, cause }
+        Some(cause)
     }
 
     /// Finishes the output of a run that wrote over the block of `old`.
-    #[inline(never)]
-    pub(super) fn keep_over(
+    fn keep_over(
         &mut self,
         old: StorageKey,
         made: StorageKey,

@@ -4,7 +4,6 @@
 //! take over an input's storage, or begin as a copy of an input. An op that writes over a value
 //! (`over.rs`) takes over the input's block, or begins as a copy of the input.
 
-use super::over::over_layouts;
 use super::{Engine, Error, LastRun, PathKey, Residence, StorageKey};
 use crate::cost::Run;
 use crate::device::{Device, Took};
@@ -30,22 +29,13 @@ type Copies = SmallVec<[(usize, Held); 1]>;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Target {
     /// Storage that gets the output. If the storage is resident, its bytes are written over. A
-    /// repeated run writes the same bits, and an update writes the new value.
+    /// repeated run writes the same bits, and an update or an op of `over.rs` writes the new value.
     Storage(StorageKey),
     /// New storage that begins as a copy of an input. The op reads the copy in place of the input.
     CopyOf {
         /// Position of the input.
         input: usize,
         storage: StorageKey,
-    },
-    /// New storage that takes over the block of the first input. The input's old value counts as
-    /// evicted after the run.
-    Over {
-        /// Storage of the first input.
-        old: StorageKey,
-        storage: StorageKey,
-        /// Why the old value counts as evicted.
-        cause: Cause,
     },
     /// No destination: the output is discarded, because its storage became a leaf or was deleted.
     Nowhere,
@@ -55,9 +45,7 @@ impl Target {
     /// Storage that keeps the output; `None` if the output is discarded.
     pub fn storage(self) -> Option<StorageKey> {
         match self {
-            Self::Storage(storage) | Self::CopyOf { storage, .. } | Self::Over { storage, .. } => {
-                Some(storage)
-            }
+            Self::Storage(storage) | Self::CopyOf { storage, .. } => Some(storage),
             Self::Nowhere => None,
         }
     }
@@ -82,14 +70,8 @@ pub(super) struct Order<'a, D: Device> {
     pub scratch: u64,
     /// Whether the path ran before.
     pub again: bool,
-}
-
-impl<D: Device> Order<'_, D> {
-    /// Whether an output may begin as a copy. Otherwise the targets are not asked one by one.
-    fn may_copy(&self) -> bool {
-        // Updates have no path, and an op that writes over a value has one output.
-        self.path.is_none() || matches!(self.targets, [Target::CopyOf { .. }])
-    }
+    /// Whether the op may write over an input, or over a copy of an input.
+    pub in_place: bool,
 }
 
 /// A completed launch.
@@ -151,17 +133,16 @@ impl<D: Device> Engine<D> {
         body: &Body<D>,
         sources: &[StorageKey],
     ) -> Result<(), Failed> {
+        if body.over {
+            return cold(self.run_over(path, body, sources));
+        }
         let mut targets = Targets::new();
         for i in 0..body.outputs().len() {
             targets.push(match self.store.graph.path(path).outputs[i] {
                 Some(storage) => {
                     // A resident output must not be evicted to place another output.
                     self.store.pin(storage);
-                    if body.over {
-                        self.over_target(path, body, sources, storage)
-                    } else {
-                        Target::Storage(storage)
-                    }
+                    Target::Storage(storage)
                 }
                 None => Target::Nowhere,
             });
@@ -192,15 +173,7 @@ impl<D: Device> Engine<D> {
         if verifies {
             self.before_again(path, body, targets)?;
         }
-        let (work, looks, outputs) = (&body.work, body.inputs(), body.outputs());
-        let over;
-        let inputs = match body.over {
-            false => looks,
-            true => {
-                over = over_layouts(looks, outputs);
-                &over
-            }
-        };
+        let (work, inputs, outputs) = (&body.work, body.inputs(), body.outputs());
         let scratch = self.scratch_bytes(work, inputs, outputs).map_err(cold)?;
         let path_run = Some(path);
         let order = Order {
@@ -208,42 +181,56 @@ impl<D: Device> Engine<D> {
             path: path_run,
             sources,
             inputs,
-            looks,
+            looks: inputs,
             targets,
             outputs,
             scratch,
             again,
+            in_place: false,
         };
         let mut blocks = Blocks::new();
-        let cost = match self.run(&order, &mut blocks) {
+        let cost = self.run_or_give_up(&order, &mut blocks)?;
+        self.keep_made(targets, &blocks, cost, again);
+        self.did_run(path, cost, again);
+        if verifies {
+            self.after_again(path, body, targets).map_err(Failed::after)?;
+        }
+        Ok(())
+    }
+
+    /// Like [`Engine::run`], for the run of a path. Returns the cost. If the run fails, or its cost
+    /// is unknown, evicts the targets that may have been written over.
+    #[inline(always)]
+    pub(super) fn run_or_give_up(
+        &mut self,
+        order: &Order<'_, D>,
+        blocks: &mut Blocks,
+    ) -> Result<f64, Failed> {
+        let cost = match self.run(order, blocks) {
             Ok(cost) => cost,
             Err(failed) => {
                 if cold(&failed).launched {
-                    self.give_up(targets);
+                    self.give_up(order.targets);
                 }
                 return Err(failed);
             }
         };
-        let cost = match cost {
-            Ok(cost) => cost,
-            Err(error) => {
-                self.free_taken(targets, &blocks);
-                self.give_up(targets);
-                return Err(Failed::after(cold(error)));
-            }
-        };
-        self.keep_made(targets, &blocks, cost, again);
-        // Set the new cost only after the outputs count as restored: until then, the evictor's data
-        // includes the old cost.
+        cost.or_else(|error| {
+            self.free_taken(order.targets, blocks);
+            self.give_up(order.targets);
+            Err(Failed::after(cold(error)))
+        })
+    }
+
+    /// Notes that a path ran, once its outputs are resident: until then, the evictor's data includes
+    /// the old cost.
+    #[inline(always)]
+    pub(super) fn did_run(&mut self, path: PathKey, cost: f64, again: bool) {
         let done = &mut self.store.graph.paths[path];
         done.ran = true;
         if std::mem::replace(&mut done.cost, cost) != cost && again {
             self.tell(Event::DidChangeCost { path });
         }
-        if verifies {
-            self.after_again(path, body, targets).map_err(Failed::after)?;
-        }
-        Ok(())
     }
 
     /// Places outputs and runs the kernel. `blocks` must be empty; after the run, it has the block
@@ -290,7 +277,7 @@ impl<D: Device> Engine<D> {
     ) -> Result<Done, Failed> {
         let bytes = self.place_outputs(order, blocks).map_err(cold)?;
         let mut copies = Copies::new();
-        if order.may_copy() {
+        if order.in_place {
             self.copy_old_values(order, blocks, &mut copies).map_err(cold)?;
         }
         let mut scratch = order.scratch;
@@ -343,10 +330,6 @@ impl<D: Device> Engine<D> {
                 self.store.free(block);
                 continue;
             };
-            if let Target::Over { old, cause, .. } = *target {
-                self.keep_over(old, storage, cause, cost, again);
-                continue;
-            }
             // A first run that was postponed left its outputs evicted.
             let was_evicted = match self.store.graph.storage(storage).residence {
                 Residence::Resident(before) => {
@@ -431,17 +414,13 @@ impl<D: Device> Engine<D> {
     fn place_of(&self, order: &Order<'_, D>, target: Target) -> Option<Held> {
         // A device that owns its memory allocates new blocks for all outputs of a path. Old and new
         // blocks are both in use until the run is done.
-        let anew = order.path.is_some() && self.store.makes_anew;
-        if anew && !matches!(target, Target::Over { .. }) { None } else { self.held_by(target) }
+        let anew = !order.in_place && self.store.makes_anew;
+        if anew { None } else { self.held_by(target) }
     }
 
-    /// Block of a target that is resident, or whose old value is resident.
+    /// Block of a target that is resident.
     fn held_by(&self, target: Target) -> Option<Held> {
-        let storage = match target {
-            Target::Over { old, .. } => Some(old),
-            target => target.storage(),
-        };
-        storage.and_then(|storage| self.store.graph.held(storage))
+        target.storage().and_then(|storage| self.store.graph.held(storage))
     }
 
     /// Frees the blocks allocated for a run. Blocks that the run's outputs already had are not
