@@ -215,10 +215,10 @@ impl<D: Device> Engine<D> {
                 return Err(failed);
             }
         };
-        cost.or_else(|error| {
+        cost.map_err(|error| {
             self.free_taken(order.targets, blocks);
             self.give_up(order.targets);
-            Err(Failed::after(cold(error)))
+            Failed::after(cold(error))
         })
     }
 
