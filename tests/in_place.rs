@@ -1,29 +1,10 @@
 //! An update in place never changes the value of other handles: handles and views of the old value
 //! keep the old value. A value made from the old value is never recomputed from the new one.
 
-use crate::common::toy::{Bytes, GRANULE, Toy, ToyEngine, compute, engine, mix, update};
+use crate::common::toy::{Bytes, GRANULE, Toy, compute, engine, expected, mix, one, read, update};
 use remat::Error;
-use remat::unstable::graph::TensorKey;
 
 const SIZE: usize = 64;
-
-fn one(engine: &mut ToyEngine, op: Toy, inputs: &[TensorKey]) -> TensorKey {
-    let made = engine.apply(op, inputs).unwrap();
-    assert_eq!(made.len(), 1);
-    made[0]
-}
-
-/// Output of an op on these values.
-fn expected(op: &Toy, inputs: &[&[u8]]) -> Vec<u8> {
-    compute(op, &inputs.iter().map(|x| x.to_vec()).collect::<Vec<_>>(), 0).remove(0)
-}
-
-fn read(engine: &mut ToyEngine, key: TensorKey) -> Vec<u8> {
-    let value = engine.get(key).unwrap().0;
-    engine.check();
-    engine.device().watch.check();
-    value
-}
 
 #[test]
 fn without_other_handles_the_storage_is_taken_over() {

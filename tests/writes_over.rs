@@ -1,29 +1,13 @@
 //! Ops that write over a value that can be restored ([`Outputs::Over`]): the new value can be evicted,
 //! and the two values need memory for one.
 
-use crate::common::toy::{Broken, Bytes, Toy, ToyEngine, compute, engine, mix, over};
+use crate::common::toy::{Broken, Bytes, Toy, ToyEngine, engine, expected, mix, one, over, read};
 use remat::Error;
 use remat::op::Outputs;
 use remat::unstable::graph::TensorKey;
 use std::sync::atomic::Ordering;
 
 const SIZE: usize = 64;
-
-fn one(engine: &mut ToyEngine, op: Toy, inputs: &[TensorKey]) -> TensorKey {
-    engine.apply(op, inputs).unwrap()[0]
-}
-
-/// Output of an op on these values.
-fn expected(op: &Toy, inputs: &[&[u8]]) -> Vec<u8> {
-    compute(op, &inputs.iter().map(|x| x.to_vec()).collect::<Vec<_>>(), 0).remove(0)
-}
-
-fn read(engine: &mut ToyEngine, key: TensorKey) -> Vec<u8> {
-    let value = engine.get(key).unwrap().0;
-    engine.check();
-    engine.device().watch.check();
-    value
-}
 
 /// A value, and what a chain of three ops makes of it.
 fn chain() -> [Vec<u8>; 3] {

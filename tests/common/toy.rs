@@ -8,6 +8,7 @@ use remat::device::{Call, Device, DeviceError, Memory, Place, Reading, Took};
 use remat::evict::Evictor;
 use remat::op::{Look, OpError, Operation, Outputs};
 use remat::unstable::engine::{Engine, Settings};
+use remat::unstable::graph::TensorKey;
 use remat::unstable::memory::ALIGNMENT;
 use remat::{CostModelKind, DType, Layout, PolicyKind, Runtime};
 use remat_rng::{SplitMix64, spread};
@@ -159,6 +160,26 @@ impl Operation for Toy {
     fn rematerializable(&self) -> bool {
         !matches!(self, Self::Once { .. })
     }
+}
+
+/// Applies an op with one output.
+pub fn one(engine: &mut ToyEngine, op: Toy, inputs: &[TensorKey]) -> TensorKey {
+    let made = engine.apply(op, inputs).unwrap();
+    assert_eq!(made.len(), 1);
+    made[0]
+}
+
+/// Output of an op with one output on these values.
+pub fn expected(op: &Toy, inputs: &[&[u8]]) -> Vec<u8> {
+    compute(op, &inputs.iter().map(|x| x.to_vec()).collect::<Vec<_>>(), 0).remove(0)
+}
+
+/// Reads a tensor, and checks the engine and its device.
+pub fn read(engine: &mut ToyEngine, key: TensorKey) -> Vec<u8> {
+    let value = engine.get(key).unwrap().0;
+    engine.check();
+    engine.device().watch.check();
+    value
 }
 
 /// Outputs of an op that is not a view. `before`: number of `Once` ops that ran before.
