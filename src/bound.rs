@@ -34,8 +34,7 @@
 //!    its value.
 //! 2. A run of an op, the first or a later run, has its inputs, its outputs and its workspace in
 //!    memory at once. A value that a `get`, a `commit` or a replacement reads is in memory at that
-//!    instant. Views take no memory and run at no cost.
-//!    Exception: an op that writes over a value
+//!    instant. Views take no memory and run at no cost. Exception: an op that writes over a value
 //!    ([`Outputs::Over`](crate::op::Outputs::Over)) may have its output in the bytes of the old
 //!    value. The first run may do so if the last handle to the old value ends at the op.
 //! 3. A value that is not in memory is restored only by another run of the op, or of the upload,

@@ -9,7 +9,7 @@
 //! which is a leaf. The old value keeps its compute path, and gives its block to the new value if
 //! nothing needs the old value's bytes. Otherwise the op works on a copy of the old value.
 //!
-//! If the op fails, its handle still names the old value, which can be restored.
+//! A failed op leaves its handle with the old value, which can be restored.
 
 use super::apply::Inputs;
 use super::in_place::Skipped;
