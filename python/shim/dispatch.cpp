@@ -562,7 +562,6 @@ int rm_clone(uint64_t from, uint64_t to) {
 }
 // Waits until the device has done its work, so that a time is that of the work.
 void rm_synchronize() { synchronize(); }
-void rm_rename(uint64_t from, uint64_t to) { rename(from, to); }
 void rm_stand_in(uint64_t from, uint64_t to) { stand_in(from, to); }
 void rm_settle(uint64_t tensor) { settle(tensor); }
 size_t rm_take_dead(uint64_t* out, size_t most) { return take_dead(out, most); }

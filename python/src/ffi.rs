@@ -72,7 +72,6 @@ unsafe extern "C" {
     pub fn rm_release(number: u64);
     pub fn rm_clone(from: u64, to: u64) -> i32;
     pub fn rm_synchronize();
-    pub fn rm_rename(from: u64, to: u64);
     pub fn rm_stand_in(from: u64, to: u64);
     pub fn rm_settle(tensor: u64);
     pub fn rm_take_dead(out: *mut u64, most: usize) -> usize;

@@ -3,7 +3,7 @@
 
 use crate::device::{Outside, TorchDevice};
 use crate::ffi::{
-    Apply, Kind, rm_each_held, rm_notice_record, rm_record_made, rm_rename, rm_settle, rm_stand_in,
+    Apply, Kind, rm_each_held, rm_notice_record, rm_record_made, rm_settle, rm_stand_in,
     rm_take_dead,
 };
 use crate::op::{Record, TorchOp};
@@ -196,12 +196,9 @@ impl Session {
         };
         if !is_write {
             for (&target, made) in replaces.iter().zip(made.0..) {
-                // SAFETY: numbers only. The new number of an op that was skipped names the old value.
-                unsafe {
-                    match failure {
-                        None => rm_rename(target, made),
-                        Some(_) => rm_stand_in(target, made),
-                    }
+                if failure.is_some() {
+                    // SAFETY: numbers only. The new number of an op that was skipped names the old value.
+                    unsafe { rm_stand_in(target, made) };
                 }
                 if kind != Kind::Over {
                     // SAFETY: a number only.
