@@ -22,8 +22,8 @@ use std::sync::Arc;
 
 /// Search effort. By turn `t`, the search may have simulated the ops of `TURNS.0 + TURNS.1 * t`
 /// turns without recomputation. Simulating a turn takes about as long as launching a tenth of its
-/// kernels.
-const TURNS: (u64, u64) = (16, 2);
+/// kernels. The learner's thread keeps up with the loop, and the portfolio is done after 56 turns.
+const TURNS: (u64, u64) = (64, 8);
 
 /// Limit on the number of commands in all turns given to a learner. A learner holds several copies
 /// of each command.

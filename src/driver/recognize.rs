@@ -303,6 +303,8 @@ impl<D: Device> Recognizing<'_, D> {
             self.recognizer.trust.withdraw();
             (self.books.writing, self.recognizer.going) = (None, None);
             self.foresee_nothing();
+        } else if self.recognizer.trust.gives_up_guessing(self.costs()) {
+            self.recognizer.tells = self.recognizer.known.is_some();
         }
         let mut makes = SmallVec::new();
         let mut roles = self.recognizer.steps.made_by(node);

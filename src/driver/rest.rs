@@ -46,6 +46,11 @@ impl<const FIRST: u32, const MOST: u32> Rest<FIRST, MOST> {
         self.left = self.left.saturating_sub(1);
     }
 
+    /// Ends the rest at once.
+    pub const fn end(&mut self) {
+        self.left = 0;
+    }
+
     /// Makes the current turn the last of the rest, if there is a rest.
     pub fn end_with_this_turn(&mut self) {
         self.left = self.left.min(1);

@@ -9,6 +9,9 @@
 //! still changed from turn to turn before the first predictions, turns without predictions are tried
 //! once more.
 //!
+//! A turn that recomputes much more than turns of the other sort changes sorts at once, and not only
+//! at its end.
+//!
 //! All costs are in units of the cost model, not in measured time, so that runs are reproducible.
 
 use super::rest::Rest;
@@ -17,8 +20,9 @@ use remat_rng::mix;
 /// Limit on [`Trust::lost`]: how much more turns with predictions recomputed than turns without, as
 /// a multiple of the work of a turn.
 const MOST_LOST: f64 = 0.1;
-/// Limit on how much more a single turn recomputes than turns without predictions, as a share of
-/// the turn's work. Beyond the limit, the evictor gets no more predictions in the turn.
+/// Limit on how much more a single turn recomputes than turns of the other sort, as a share of the
+/// turn's work. Beyond the limit, a turn with predictions gets no more, and a turn without
+/// predictions gets them.
 const MOST_AT_ONCE: f64 = 0.5;
 /// Recomputation of a turn, in multiples of its work, that starts a trial of turns without
 /// predictions, if none is known for comparison.
@@ -74,6 +78,9 @@ pub(super) struct Trust {
     commands: u64,
     foreseen: u64,
     has_failed: bool,
+    /// Recomputation of the current turn, as a share of the turn's work, until the turn got
+    /// predictions because it recomputed too much without; `None` if this did not happen.
+    given_up: Option<f64>,
     /// Whether the last turn without predictions ran out of memory. If true, further turns without
     /// predictions are expected to fail too.
     guess_fails: bool,
@@ -108,22 +115,40 @@ impl Trust {
     /// Whether the current turn has recomputed so much that the evictor should get no more
     /// predictions in the turn.
     pub fn is_lost(&self, now: Costs) -> bool {
-        let Some(began) = self.began else { return false };
-        if !self.rest.is_over()
-            || self.guess_fails
-            || self.foreseen == 0
-            || self.kinds.is_empty()
-            || began.planned != now.planned
-        {
+        self.rest.is_over()
+            && self.foreseen > 0
+            && !self.guess_fails
+            && self.share_far_above(now, |kind| Some(kind.guessed)).is_some()
+    }
+
+    /// Ends the rest if the current turn has recomputed far more than turns with predictions.
+    /// Returns whether the rest was ended, so that the evictor gets predictions again.
+    pub fn gives_up_guessing(&mut self, now: Costs) -> bool {
+        if self.rest.is_over() {
             return false;
         }
+        self.given_up = self.share_far_above(now, |kind| kind.foreseen);
+        if self.given_up.is_some() {
+            self.rest.end();
+        }
+        self.given_up.is_some()
+    }
+
+    /// Recomputation of the current turn until now, as a share of the turn's work. `None` if the
+    /// share is at most [`MOST_AT_ONCE`] above `earlier`, the share of earlier turns of a kind.
+    fn share_far_above(
+        &self,
+        now: Costs,
+        earlier: impl Fn(&Compared) -> Option<f64>,
+    ) -> Option<f64> {
+        let began = self.began.filter(|began| began.planned == now.planned)?;
         // Leave out kinds with far fewer commands: an evaluation, for example, cannot be compared
         // with a training step.
         let may_be = |kind: &&Compared| kind.commands + kind.commands / 8 >= self.commands;
-        let guessed = self.kinds.iter().filter(may_be).map(|kind| kind.guessed);
-        let Some(most) = guessed.reduce(f64::max) else { return false };
+        let most = self.kinds.iter().filter(may_be).filter_map(earlier).reduce(f64::max)?;
         let work = self.work.max(now.work - began.work);
-        now.again - began.again > (most + MOST_AT_ONCE) * work
+        let share = (now.again - began.again) / work;
+        (share > most + MOST_AT_ONCE).then_some(share)
     }
 
     /// Notes that a command failed for lack of memory, or exceeded a recompute limit.
@@ -156,6 +181,7 @@ impl Trust {
         let tokens = std::mem::take(&mut self.tokens);
         let (commands, was_guessed) = (self.commands, self.is_guessed());
         let has_failed = std::mem::take(&mut self.has_failed);
+        let given_up = self.given_up.take();
         if has_failed && self.guess_fails {
             self.too_many = commands;
         }
@@ -172,7 +198,9 @@ impl Trust {
         if let Some(began) = began {
             self.work = now.work - began.work;
             let share = (now.again - began.again) / self.work;
-            if was_guessed {
+            if let Some(share) = given_up {
+                self.guessed(tokens, commands, share, false);
+            } else if was_guessed {
                 self.guessed(tokens, commands, share, is_first);
             } else if self.rest.is_over() && compared {
                 self.foreseen(tokens, commands, share, is_first);
@@ -351,6 +379,28 @@ mod tests {
         trust.failed();
         trust.turn_is_over(Costs::default(), true);
         assert!(trust.is_given(), "guessed, it failed, too");
+    }
+
+    #[test]
+    fn a_trial_that_goes_wrong_ends_at_once() {
+        let costs = |work, again| Costs { work, again, ..Costs::default() };
+        let mut trust = Trust::default();
+        trust.turn_is_over(costs(0.0, 0.0), true);
+        for (end, foreseen) in [(costs(1.0, 3.0), false), (costs(2.0, 3.2), true)] {
+            trust.hear(1, foreseen);
+            trust.turn_is_over(end, true);
+        }
+        assert!(!trust.is_given(), "the guess was measured once, so it is tried again");
+        trust.hear(1, false);
+        assert!(!trust.gives_up_guessing(costs(2.5, 3.8)), "it may vary");
+        assert!(trust.gives_up_guessing(costs(2.5, 4.0)));
+        assert!(trust.is_given());
+        trust.turn_is_over(costs(3.0, 4.1), true);
+        for turn in 3..20 {
+            assert!(trust.is_given(), "no second trial: {turn}");
+            trust.hear(1, true);
+            trust.turn_is_over(costs(f64::from(turn) + 1.0, 4.1 + 0.2 * f64::from(turn)), true);
+        }
     }
 
     /// Regression test: a step ran for twenty turns and then ran out of memory, because turns
