@@ -114,22 +114,51 @@ impl<D: Device> Driver<D> {
     /// call [`Driver::get`].
     #[inline]
     pub fn execute(&mut self, command: Command<D::Op, D::Host>) {
+        let _ = self.pass(command);
+    }
+
+    /// Executes [`Command::Apply`], and returns whether the op ran. For frameworks that run each op
+    /// before the program goes on.
+    ///
+    /// If the op did not run, its outputs are those of [`Engine::issue`]. The returned failure counts
+    /// as reported.
+    ///
+    /// # Errors
+    /// The reason why the op did not run: its own failure, or the failure that lost an input.
+    pub fn apply(&mut self, call: Apply<D::Op>) -> Result<(), Error> {
+        let Some(failure) = self.pass(Command::Apply(call)) else { return Ok(()) };
+        self.books.engine.report(&failure);
+        Err(self.attempts.explain(&self.books, failure))
+    }
+
+    /// Passes a command through all stages. Returns the failure of an op that did not run.
+    #[inline(always)]
+    fn pass(&mut self, command: Command<D::Op, D::Host>) -> Option<Error> {
         if self.planning.is_some()
             && let Some(followed) = self.follow(&command)
         {
-            return self.did_follow(command, followed.map(drop));
+            let failed = followed.as_ref().err().map(|(_, error)| error.clone());
+            self.did_follow(command, followed.map(drop));
+            return failed;
         }
         let passing = self.begin(&command);
-        match command {
+        let failed = match command {
             // Match by reference, without a move: `Apply` is large, and by far the most frequent
             // command.
             Command::Apply(Apply { op, ref inputs, ref consumed, ref outputs, made }) => {
-                self.books.apply(op, inputs, consumed, outputs, made);
+                self.books.apply(op, inputs, consumed, outputs, made)
             }
-            Command::Del(tensor) => self.books.forget(tensor),
-            other => self.books.run(other),
-        }
+            Command::Del(tensor) => {
+                self.books.forget(tensor);
+                None
+            }
+            other => {
+                self.books.run(other);
+                None
+            }
+        };
         self.end(passing);
+        failed
     }
 
     /// Executes [`Command::Del`], the most frequent command beside [`Command::Apply`].

@@ -2,7 +2,9 @@
 //! first.
 
 use crate::common::toy::{Broken, Bytes, Toy, engine, mix, update};
-use remat::Error;
+use remat::op::Outputs;
+use remat::unstable::program::{Apply, Command, Driver, TensorId};
+use remat::{Error, Layout};
 
 /// A split into three that fails on run number `run`.
 fn split(run: u32, how: Broken) -> Toy {
@@ -91,7 +93,7 @@ fn a_failure_that_looks_like_an_earlier_one_is_told_all_the_same() {
     engine.interrupt_when(|| true);
     let op = mix(64, 3);
     let outputs = remat::op::Operation::infer(&op, &[engine.layout(y).unwrap()]).unwrap();
-    let lost = engine.issue(op, &[y], &outputs).unwrap()[0];
+    let lost = engine.issue(op, &[y], &outputs).unwrap().0[0];
     let first = engine.take_failure().unwrap();
     let error = engine.commit(y).unwrap_err();
     engine.fail(error.clone());
@@ -113,13 +115,51 @@ fn all_outputs_lost_to_a_failure_carry_its_key() {
     let mut lost = |run| {
         let broken = split(run, Broken::Fails);
         let outputs = remat::op::Operation::infer(&broken, &[]).unwrap();
-        let made = engine.issue(broken, &[x], &outputs).unwrap();
+        let (made, why) = engine.issue(broken, &[x], &outputs).unwrap();
         let [a, b, _] = made[..] else { panic!("three outputs") };
         let [a, b] = [a, b].map(|key| engine.get(key).unwrap_err());
         assert_eq!(a.key(), b.key());
+        assert_eq!(why.unwrap().key(), a.key());
         a
     };
     let (first, second) = (lost(1), lost(2));
     assert_eq!(first.to_string(), second.to_string());
     assert_ne!(first.key(), second.key());
+}
+
+/// A framework that runs each op before its program goes on learns at each op whether the op ran.
+#[test]
+fn a_driver_tells_of_each_op_whether_it_ran() {
+    for how in [Broken::Fails, Broken::Panics] {
+        let mut driver = Driver::new(engine(1 << 10));
+        let id = TensorId;
+        driver.execute(Command::Put { tensor: id(0), host: Bytes::of(64, 1), leaf: false });
+        let mut apply = |op: Toy, inputs: &[u64], outputs: Outputs, made| {
+            let inputs: Vec<_> = inputs.iter().copied().map(id).collect();
+            let told = driver.apply(Apply::new(op, inputs, outputs, id(made)));
+            let later = driver.take_failure();
+            assert!(later.is_none(), "who was told is not told again: {later:?}");
+            told.map_err(|error| (error.is_of_memory(), error.key()))
+        };
+        let bytes = |bytes| Outputs::fresh([Layout::raw(bytes)]);
+        let three = Outputs::fresh([64; 3].map(Layout::raw));
+        assert!(apply(mix(64, 2), &[0], bytes(64), 1).is_ok());
+        let (of_memory, broken) = apply(split(1, how), &[1], three, 2).unwrap_err();
+        assert!(!of_memory);
+        // All ops that need a lost value fail for the same reason: views, updates, and effects, too.
+        let lost = Err((false, broken));
+        assert_eq!(apply(mix(64, 3), &[1, 3], bytes(64), 5), lost);
+        assert_eq!(apply(mix(64, 3), &[5], bytes(64), 6), lost);
+        assert_eq!(apply(update(4), &[0, 3], Outputs::updates(1), 7), lost);
+        assert_eq!(apply(mix(0, 3), &[3], Outputs::default(), 8), lost);
+        assert_eq!(apply(mix(0, 3), &[3], Outputs::view(0, Layout::raw(8)), 8), lost);
+        // The skipped update left the old value, and the reason was told.
+        assert!(apply(mix(64, 3), &[7], bytes(64), 9).is_ok());
+        let (of_memory, large) = apply(mix(2000, 3), &[7], bytes(2000), 10).unwrap_err();
+        assert!(of_memory && large != broken);
+        let (of_memory, _) = apply(mix(2000, 3), &[], bytes(2000), 11).unwrap_err();
+        assert!(of_memory, "an op that could run later did not run now");
+        assert!(apply(mix(64, 3), &[99], bytes(64), 12).is_err(), "an unknown number");
+        assert!(apply(update(4), &[7, 9], Outputs::updates(1), 13).is_ok());
+    }
 }

@@ -120,7 +120,7 @@ fn without_room_for_a_copy_nothing_is_lost() {
     let full = one(&mut engine, mix(SIZE, 9), &[x]);
     engine.commit(full).unwrap();
     engine.commit(x).unwrap();
-    let z = engine.issue(over(3), &[y], &Outputs::Over).unwrap()[0];
+    let z = engine.issue(over(3), &[y], &Outputs::Over).unwrap().0[0];
     let error = engine.take_failure().expect("there is no room for two");
     assert!(matches!(error, Error::OutOfMemory(_)), "{error}");
     let [_, of_y, _] = chain();

@@ -6,7 +6,6 @@ use remat::Layout;
 use remat::op::{OpError, Operation, Outputs};
 use std::ffi::c_void;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Op that can run any number of times.
 #[derive(Clone, Debug)]
@@ -23,8 +22,6 @@ pub(crate) struct Body {
     /// Bytes read and written; 0 for all bytes of inputs and outputs.
     moved: u64,
     again: bool,
-    /// Whether a run has succeeded.
-    done: AtomicBool,
 }
 
 /// Record of a call, in the shim's memory.
@@ -46,20 +43,7 @@ impl Drop for Record {
 impl TorchOp {
     pub fn new(record: Record, name: Arc<str>, outputs: Outputs, call: &Call<'_>) -> Self {
         let &Call { kind, work, moved, again, .. } = call;
-        let done = AtomicBool::new(false);
-        Self(Arc::new(Body { record, name, kind, outputs, work, moved, again, done }))
-    }
-}
-
-impl Body {
-    /// Called when a run has succeeded.
-    pub fn done(&self) {
-        self.done.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether a run has succeeded.
-    pub fn is_done(&self) -> bool {
-        self.done.load(Ordering::Relaxed)
+        Self(Arc::new(Body { record, name, kind, outputs, work, moved, again }))
     }
 }
 

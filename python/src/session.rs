@@ -7,7 +7,6 @@ use crate::ffi::{
     rm_take_dead,
 };
 use crate::op::{Record, TorchOp};
-use remat::error::RuntimeError;
 use remat::op::{Outputs, SmallVec};
 use remat::unstable::graph::Residence;
 use remat::unstable::program::{Command, Driver, Ids, TensorId};
@@ -182,18 +181,10 @@ impl Session {
             self.driver.del(TensorId(call.over));
         }
         let op = TorchOp::new(record, name, outputs.clone(), call);
-        let first = op.clone();
         let ids: Ids = inputs.iter().copied().map(TensorId).collect();
         let mut apply = remat::unstable::program::Apply::new(op, ids, outputs, made);
         apply.consumed = (0..targets).collect();
-        self.driver.execute(Command::Apply(apply));
-        // The failure may be that of an earlier command. The engine tells each failure once, and skips
-        // later ops that need the same lost value.
-        let told = self.driver.take_failure();
-        let failure = match first.is_done() {
-            true => None,
-            false => Some(told.unwrap_or_else(|| self.why_lost(inputs, made))),
-        };
+        let failure = self.driver.apply(apply).err();
         if !is_write {
             for (&target, made) in replaces.iter().zip(made.0..) {
                 if failure.is_some() {
@@ -222,16 +213,6 @@ impl Session {
         let key = self.driver.key(tensor).ok();
         key.and_then(|key| graph.tensor(key))
             .is_some_and(|tensor| graph.storage(tensor.storage).producer.is_none())
-    }
-
-    /// Reason why an op did not run.
-    fn why_lost(&mut self, inputs: &[u64], made: TensorId) -> Error {
-        let values = inputs.iter().copied().map(TensorId).chain([made]);
-        let values: Vec<TensorId> = values.collect();
-        let lost = values.into_iter().find_map(|value| self.bring(value).err());
-        lost.unwrap_or_else(|| {
-            RuntimeError::Settings("an operand was lost when memory ran out".to_owned()).into()
-        })
     }
 
     fn name(&mut self, name: *const c_char) -> Arc<str> {

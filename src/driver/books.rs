@@ -81,7 +81,7 @@ impl<D: Device> Books<D> {
     {
         match command {
             Command::Apply(Apply { op, inputs, consumed, outputs, made }) => {
-                self.apply(op.clone(), inputs, consumed, outputs, *made);
+                let _ = self.apply(op.clone(), inputs, consumed, outputs, *made);
             }
             Command::Del(tensor) => self.forget(*tensor),
             other => self.run(other.clone()),
@@ -95,7 +95,7 @@ impl<D: Device> Books<D> {
     pub fn run(&mut self, command: Command<D::Op, D::Host>) {
         match command {
             Command::Apply(Apply { op, ref inputs, ref consumed, ref outputs, made }) => {
-                self.apply(op, inputs, consumed, outputs, made);
+                let _ = self.apply(op, inputs, consumed, outputs, made);
             }
             Command::Del(tensor) => self.forget(tensor),
             Command::Put { tensor, host, leaf } => {
@@ -170,6 +170,7 @@ impl<D: Device> Books<D> {
         done
     }
 
+    /// Executes an op. Returns the failure if the op did not run.
     #[inline]
     pub fn apply(
         &mut self,
@@ -178,12 +179,13 @@ impl<D: Device> Books<D> {
         consumed: &Consumed,
         outputs: &Outputs,
         made: TensorId,
-    ) {
+    ) -> Option<Error> {
         let keys = match self.give(inputs, consumed, outputs) {
             Ok(keys) => keys,
             Err(error) => {
                 let error = self.engine.skip(&op, cold(error));
-                return self.engine.fail(error);
+                self.engine.fail(error.clone());
+                return Some(error);
             }
         };
         let spoken = self.speaks_of(&op).map(|op| {
@@ -192,7 +194,7 @@ impl<D: Device> Books<D> {
             Apply { op, inputs, consumed, outputs, made }
         });
         match self.engine.issue(op, &keys, outputs) {
-            Ok(new) => {
+            Ok((new, failed)) => {
                 self.last_cost = self.engine.last_run().cost;
                 for (&key, tensor) in new.iter().zip(made.and_next(new.len())) {
                     self.tensors.insert(tensor, key);
@@ -202,8 +204,16 @@ impl<D: Device> Books<D> {
                     call.op = call.op.after(self.engine.last_run());
                     self.record_call(call, &keys, &new);
                 }
+                if failed.is_some() {
+                    std::hint::cold_path();
+                    self.failed.clone_from(&failed);
+                }
+                failed
             }
-            Err(error) => self.did_not_apply(error, spoken, &keys, outputs, made),
+            Err(error) => {
+                self.did_not_apply(&error, spoken, &keys, outputs, made);
+                Some(error)
+            }
         }
     }
 
@@ -212,15 +222,15 @@ impl<D: Device> Books<D> {
     #[inline(never)]
     fn did_not_apply(
         &mut self,
-        error: Error,
+        error: &Error,
         spoken: Option<Apply<RecordedOp>>,
         keys: &[TensorKey],
         outputs: &Outputs,
         made: TensorId,
     ) {
         spoken.into_iter().for_each(|call| self.record_skipped(call));
-        self.fail(&error);
-        self.take_back(keys, outputs, made, &error);
+        self.fail(error);
+        self.take_back(keys, outputs, made, error);
     }
 
     fn update_all(&mut self, calls: Vec<Apply<D::Op>>) {

@@ -10,7 +10,7 @@ use super::learning::{Going, Learning};
 use super::trust::{Costs, Trust};
 use crate::command::{Command, TensorId};
 use crate::device::Device;
-use crate::error::{Error, RegenerationError};
+use crate::error::{Error, FailureKey, RegenerationError};
 use crate::evict::Foresight;
 use crate::graph::StorageKey;
 use crate::step::KnownSteps;
@@ -26,6 +26,8 @@ pub(super) struct Recognition {
     recognizer: Option<Box<Recognizer>>,
     /// Whether recognition begins at the first eviction.
     once_short: bool,
+    /// Failure of the last command that failed.
+    failure: Option<FailureKey>,
     /// Learning of forecasts: the best way to run recognized steps.
     pub learning: Learning,
 }
@@ -225,9 +227,14 @@ impl Recognition {
     /// predictions for a number of turns.
     #[cold]
     pub fn failed<D: Device>(&mut self, books: &mut Books<D>) {
-        let is_memory = match books.failed.take() {
-            Some(Error::OutOfMemory(_)) => true,
-            Some(Error::Regeneration(error)) => *error != RegenerationError::Cancelled,
+        let Some(error) = books.failed.take() else { return };
+        // Later commands fail with the same failure if they need a value that was lost to it.
+        if self.failure.replace(error.key()) == Some(error.key()) {
+            return;
+        }
+        let is_memory = match error {
+            Error::OutOfMemory(_) => true,
+            Error::Regeneration(error) => *error != RegenerationError::Cancelled,
             _ => false,
         };
         if let Some(mut with) = self.with(books).filter(|_| is_memory) {

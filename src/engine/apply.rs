@@ -80,6 +80,8 @@ impl<D: Device> Engine<D> {
     /// [`Engine::take_failure`]. An update that cannot be run is skipped: its in-place outputs are
     /// the old values.
     ///
+    /// Returns the outputs, and the failure if the op did not run.
+    ///
     /// # Errors
     /// Fails if an input key names no tensor, or the outputs contradict the inputs. After an error,
     /// nothing was done.
@@ -88,7 +90,7 @@ impl<D: Device> Engine<D> {
         op: D::Op,
         inputs: &[TensorKey],
         outputs: &Outputs,
-    ) -> Result<Keys, Error> {
+    ) -> Result<(Keys, Option<Error>), Error> {
         let read = match self.working().and_then(|()| self.inputs(&op, inputs, outputs)) {
             Ok(read) => read,
             Err(error) => return Err(self.skip(&op, cold(error))),
@@ -101,7 +103,7 @@ impl<D: Device> Engine<D> {
         match outputs {
             // Most ops have only new outputs, so that case comes first.
             Outputs::Fresh(layouts) if !layouts.is_empty() => {
-                Ok(self.issue_pure(op, read, layouts).0)
+                Ok(self.issue_pure(op, read, layouts))
             }
             _ => self.issue_other(op, inputs, read, outputs),
         }
@@ -117,12 +119,12 @@ impl<D: Device> Engine<D> {
         inputs: &[TensorKey],
         read: &Inputs,
         outputs: &Outputs,
-    ) -> Result<Option<Keys>, Error> {
+    ) -> Result<Option<(Keys, Option<Error>)>, Error> {
         let Some(error) = self.failures.of_stale_among(&inputs[outputs.targets()..]) else {
             return Ok(None);
         };
         let error = self.skip(op, error);
-        Ok(Some(match outputs {
+        let keys = match outputs {
             Outputs::Views(looks) => {
                 let keys = self.views_of_any(op, read, looks)?;
                 keys.iter().for_each(|&key| self.failures.make_stale(key, &error));
@@ -130,7 +132,8 @@ impl<D: Device> Engine<D> {
             }
             Outputs::Updates { .. } | Outputs::Over => self.stand_ins(inputs, outputs, &error),
             Outputs::Fresh(layouts) => self.poisoned(layouts, &error),
-        }))
+        };
+        Ok(Some((keys, Some(error))))
     }
 
     /// Makes tensors that have no value because of a failure (*poisoned* tensors).
@@ -152,27 +155,27 @@ impl<D: Device> Engine<D> {
         inputs: &[TensorKey],
         read: Inputs,
         outputs: &Outputs,
-    ) -> Result<Keys, Error> {
+    ) -> Result<(Keys, Option<Error>), Error> {
         Ok(match outputs {
             Outputs::Views(looks) => {
                 let keys = self.views_of_any(&op, &read, looks)?;
+                let lost = self.reason_among(&read.storages);
                 self.store.reuse(read.layouts);
-                keys
+                (keys, lost)
             }
             Outputs::Updates { .. } | Outputs::Over => {
                 match self.try_in_place(op, inputs, read, outputs) {
-                    Ok(keys) => keys,
+                    Ok(keys) => (keys, None),
                     Err(skipped) => {
                         let error = self.give_up_update(skipped);
-                        self.stand_ins(inputs, outputs, &error)
+                        (self.stand_ins(inputs, outputs, &error), Some(error))
                     }
                 }
             }
             Outputs::Fresh(_) => {
-                // If the run failed, the engine already keeps the error.
-                let _ = self.run_for_effect(op, &read);
+                let failed = self.run_for_effect(op, &read).err();
                 self.store.reuse(read.layouts);
-                Keys::new()
+                (Keys::new(), failed)
             }
         })
     }

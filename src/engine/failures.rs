@@ -176,7 +176,7 @@ impl<D: Device> Engine<D> {
 
     /// Marks a failure as reported, and resets the step's count of repeated runs, so that the next
     /// command is not refused.
-    pub(super) fn report(&mut self, error: &Error) {
+    pub(crate) fn report(&mut self, error: &Error) {
         self.failures.report(error);
         self.repeats.next_step();
     }
