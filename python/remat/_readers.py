@@ -97,6 +97,12 @@ def _leave(session, method, first, args, kwargs):
         return method(first, *args, **kwargs)
 
 
+def _destroy(session, method, library, args, kwargs):
+    # Values that an operator of the library has made could not be computed again, or by another kernel.
+    session.keep_all()
+    return method(library, *args, **kwargs)
+
+
 def _is_shared(session, method, first, args, kwargs):
     # PyTorch recognizes shared memory by the function that frees it, which the budget's table keeps meanwhile. Memory
     # of other values comes from the budget, and is not shared.
@@ -162,6 +168,7 @@ def in_place(session):
         (_whole, _WHOLE),
         (_copy, [(torch.UntypedStorage, ["copy_"])]),
         (_within_reading, [(torch, ["save"])]),
+        (_destroy, [(torch.library.Library, ["_destroy"])]),
     ]
     was = []
     _session = session

@@ -61,6 +61,9 @@ class Session:
     def bring_all(self) -> None:
         """Makes every value that fits in the budget resident, for a process that is forked next."""
 
+    def keep_all(self) -> None:
+        """Makes every value a leaf, because an operator of some computation is about to change."""
+
     def dry(self) -> None:
         """Begins a dry run, which lasts until `close`: ops compute no values."""
 

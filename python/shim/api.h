@@ -25,6 +25,14 @@ enum RmKind : uint32_t {
   RM_WRITE = 6,
 };
 
+// What came of an op.
+enum RmOutcome : uint32_t {
+  RM_DONE = 0,
+  // A larger budget may help.
+  RM_NO_MEMORY = 1,
+  RM_FAILED = 2,
+};
+
 // An op, for the engine.
 struct RmApply {
   // The record, which Rust owns from now on.
@@ -60,8 +68,8 @@ void remat_bury(void* session);
 uint64_t remat_put(void* session, void* storage, uint64_t bytes, bool tainted, char** error);
 // Names a value for error messages.
 void remat_label(void* session, uint64_t tensor, const char* label);
-// Runs an op. Returns 0, or 1 if it failed.
-int remat_apply(void* session, RmApply* apply);
+// Runs an op.
+RmOutcome remat_apply(void* session, RmApply* apply);
 // Evicts all storages that can be evicted.
 void remat_evict_all(void* session);
 // Makes a leaf of a value, whose bytes other code may change. Tensors whose recomputation needs the bytes get copies.

@@ -118,11 +118,11 @@ class OnStream {
   throw error;
 }
 
-[[noreturn]] void raise_text(char* text, const std::string& where = "") {
+[[noreturn]] void raise_text(char* text, RmOutcome outcome, const std::string& where = "") {
   std::string message = text ? text : "remat: out of memory";
   remat_free_text(text);
   message += where;
-  raise(out_of_memory ? out_of_memory : PyExc_MemoryError, message);
+  raise(outcome == RM_FAILED ? PyExc_RuntimeError : out_of_memory ? out_of_memory : PyExc_MemoryError, message);
 }
 
 void call_plain(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -141,7 +141,7 @@ Held* counted(c10::StorageImpl* storage) {
   bool tainted = data.get() && !storage->allocator() && data.get_deleter() != own;
   char* error = nullptr;
   uint64_t tensor = remat_put(session, storage, storage->nbytes(), tainted, &error);
-  if (!tensor) raise_text(error);
+  if (!tensor) raise_text(error, RM_NO_MEMORY);
   if (!labels.empty())
     if (auto named = labels.extract(storage)) remat_label(session, tensor, named.mapped().c_str());
   return held_of(storage);
@@ -174,9 +174,9 @@ void apply(RmApply& call, Record* record, const Form& form, const Operands& oper
   // Rust may delete the record as soon as no value needs it, so the record writes what it raised to this frame.
   std::exception_ptr raised;
   record->raised_to = &raised;
-  int failed = remat_apply(session, &call);
-  if (!failed && !raised) return;
-  if (!raised) raise_text(call.error, call_of_program(form, operands));
+  auto outcome = remat_apply(session, &call);
+  if (outcome == RM_DONE && !raised) return;
+  if (!raised) raise_text(call.error, outcome, call_of_program(form, operands));
   remat_free_text(call.error);
   std::rethrow_exception(raised);
 }
@@ -397,9 +397,13 @@ bool is_traced() {
 void governed(const c10::OperatorHandle& op, torch::jit::Stack* stack, const c10::impl::PyInterpreterVTable& inner) {
   const auto& form = form_of(op);
   if (form.decomposes && !is_traced()) return op.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd, *stack);
-  if (form.passes || forked || inside || is_traced()) return call_plain(op, stack);
+  if (forked || inside || is_traced()) return call_plain(op, stack);
+  const auto keys = keys_of(form, *stack);
   // The subclass gets the call, and its own calls come here.
-  if (has_subclass(form, *stack)) return inner.dispatch(op, stack);
+  if (keys.has(c10::DispatchKey::Python)) return inner.dispatch(op, stack);
+  // Most views read no bytes. A view of a sparse tensor reads the tensor's parts.
+  bool is_sparse = keys.has(c10::DispatchKey::Sparse) || keys.has(c10::DispatchKey::SparseCsr);
+  if (form.passes && !is_sparse) return call_plain(op, stack);
   if (is_elsewhere(form, *stack, device)) return call_plain(op, stack);
   Lock lock;
   if (!session) return call_plain(op, stack);

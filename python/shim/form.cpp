@@ -119,6 +119,27 @@ bool has_tensor(const c10::Argument& argument) {
   return argument.type()->str().find("Tensor") != std::string::npos;
 }
 
+// Guards `forms` and `gone`. None of the three is ever destroyed, because records outlive the last call.
+auto& guard = *new std::mutex;
+auto& forms = *new std::unordered_map<c10::OperatorHandle, std::unique_ptr<Form>>;
+// Forms of operators that are gone. Records still refer to them.
+auto& gone = *new std::vector<std::unique_ptr<Form>>;
+// Number of operators that are gone.
+std::atomic<uint64_t> departures = 0;
+
+// A later operator may get the handle of one that is gone.
+struct Farewell final : c10::OpRegistrationListener {
+  void onOperatorRegistered(const c10::OperatorHandle&) override {}
+  void onOperatorDeregistered(const c10::OperatorHandle& op) override {
+    std::lock_guard lock(guard);
+    auto node = forms.extract(op);
+    if (node.empty()) return;
+    node.mapped()->is_gone = true;
+    gone.push_back(std::move(node.mapped()));
+    departures++;
+  }
+};
+
 }  // namespace
 
 Form::Form(const c10::OperatorHandle& handle) : op(handle) {
@@ -176,10 +197,16 @@ Form::Form(const c10::OperatorHandle& handle) : op(handle) {
 }
 
 Form& form_of(const c10::OperatorHandle& op) {
-  static std::mutex guard;
-  static std::unordered_map<c10::OperatorHandle, std::unique_ptr<Form>> forms;
+  static auto& farewell =
+      *new c10::RegistrationHandleRAII(c10::Dispatcher::singleton().addRegistrationListener(std::make_unique<Farewell>()));
+  (void)farewell;
   // Most calls find the form of their operator here, without the lock.
   thread_local std::unordered_map<c10::OperatorHandle, Form*> own;
+  thread_local uint64_t of = 0;
+  if (of != departures) {
+    of = departures;
+    own.clear();
+  }
   if (auto at = own.find(op); at != own.end()) return *at->second;
   std::lock_guard lock(guard);
   auto& form = forms[op];

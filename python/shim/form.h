@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,8 @@ struct Form {
   int generator = -1;
   // Indices of the arguments `device` and `pin_memory`; -1 if there are none.
   int device = -1, pinned = -1;
+  // Whether the operator's library has taken it away, so that `op` must not be called.
+  std::atomic<bool> is_gone = false;
 
   explicit Form(const c10::OperatorHandle& op);
 };

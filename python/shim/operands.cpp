@@ -110,14 +110,14 @@ bool is_counted(const at::Tensor& tensor, c10::Device device) {
          !tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
 }
 
-bool has_subclass(const Form& form, const torch::jit::Stack& stack) {
-  bool found = false;
+c10::DispatchKeySet keys_of(const Form& form, const torch::jit::Stack& stack) {
+  c10::DispatchKeySet keys;
   for (const auto& value : torch::jit::last(stack, form.arguments)) {
     each_tensor(value, [&](const at::Tensor& tensor, int32_t) {
-      found |= tensor.defined() && tensor.key_set().has(c10::DispatchKey::Python);
+      if (tensor.defined()) keys = keys | tensor.key_set();
     });
   }
-  return found;
+  return keys;
 }
 
 bool is_elsewhere(const Form& form, const torch::jit::Stack& stack, c10::Device device) {

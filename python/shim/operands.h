@@ -50,8 +50,9 @@ struct Operands {
   Operands(const Form& form, const torch::jit::Stack& stack, c10::Device device);
 };
 
-// Whether any argument is a tensor with a `__torch_dispatch__` of its own.
-bool has_subclass(const Form& form, const torch::jit::Stack& stack);
+// Dispatch keys of all tensors among the arguments. `Python` is the key of a tensor with a `__torch_dispatch__` of its
+// own.
+c10::DispatchKeySet keys_of(const Form& form, const torch::jit::Stack& stack);
 
 // Whether a call reads, writes and makes tensors of other devices only.
 bool is_elsewhere(const Form& form, const torch::jit::Stack& stack, c10::Device device);

@@ -185,6 +185,7 @@ void run_first(Record& record, Places places, c10::Device device) {
 }
 
 void run_again(const Record& record, Places places, c10::Device device) {
+  TORCH_CHECK(!record.form.is_gone, "its library was taken away, so it cannot compute a tensor again");
   c10::SmallVector<c10::intrusive_ptr<c10::StorageImpl>, 8> storages;
   c10::SmallVector<c10::StorageImpl*, 8> given;
   if (record.kind == RM_WRITE) {

@@ -17,6 +17,14 @@ pub(crate) enum Kind {
 }
 
 /// An op, for the engine: `RmApply` of the shim.
+/// What came of an op.
+#[repr(u32)]
+pub(crate) enum Outcome {
+    Done = 0,
+    NoMemory = 1,
+    Failed = 2,
+}
+
 #[repr(C)]
 pub(crate) struct Apply {
     pub record: *mut c_void,

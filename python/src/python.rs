@@ -3,7 +3,7 @@
 use crate::device::TorchDevice;
 use crate::ffi::{
     rm_begin, rm_counts, rm_dry, rm_each_guess, rm_each_once, rm_end, rm_expose_later, rm_forked,
-    rm_keep, rm_label_later, rm_leave, rm_live, rm_locked, rm_peak, rm_state, rm_stress,
+    rm_keep, rm_label_later, rm_leave, rm_live, rm_locked, rm_peak, rm_settle, rm_state, rm_stress,
     rm_tainted, rm_tensor, rm_use_heap, rm_valueless,
 };
 use crate::heap;
@@ -214,6 +214,19 @@ impl Session {
                 // A value that does not fit stays evicted in the child process, and reading it
                 // there is an error.
                 let _ = session.bring(tensor);
+            }
+            Ok(())
+        })
+    }
+
+    /// Makes every value a leaf, because an operator of some computation is about to change.
+    fn keep_all(&self) -> PyResult<()> {
+        self.locked(|session| {
+            session.bury();
+            for tensor in held(true) {
+                session.keep(tensor)?;
+                // SAFETY: a number only.
+                unsafe { rm_settle(tensor.0) };
             }
             Ok(())
         })

@@ -3,7 +3,7 @@
 
 use crate::device::{Outside, TorchDevice};
 use crate::ffi::{
-    Apply, Kind, rm_each_held, rm_notice_record, rm_record_made, rm_settle, rm_stand_in,
+    Apply, Kind, Outcome, rm_each_held, rm_notice_record, rm_record_made, rm_settle, rm_stand_in,
     rm_take_dead,
 };
 use crate::op::{Record, TorchOp};
@@ -319,7 +319,7 @@ extern "C" fn remat_label(session: *mut c_void, tensor: u64, label: *const c_cha
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn remat_apply(session: *mut c_void, call: *mut Apply) -> i32 {
+extern "C" fn remat_apply(session: *mut c_void, call: *mut Apply) -> Outcome {
     // SAFETY: called by the shim, under the lock, with a call that nobody else uses.
     let (session, call) = unsafe { (of(session), &mut *call) };
     let name = session.name(call.name);
@@ -332,11 +332,11 @@ extern "C" fn remat_apply(session: *mut c_void, call: *mut Apply) -> i32 {
     match session.apply(record, name, &asked) {
         Ok(made) => {
             call.made = made;
-            0
+            Outcome::Done
         }
         Err(failure) => {
             call.error = text(&failure);
-            1
+            if failure.is_of_memory() { Outcome::NoMemory } else { Outcome::Failed }
         }
     }
 }

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from known import reason
 
 import remat
 
@@ -16,12 +15,6 @@ def pytest_generate_tests(metafunc):
     if "seed" in metafunc.fixturenames:
         first = metafunc.config.getoption("first_seed")
         metafunc.parametrize("seed", range(first, first + metafunc.config.getoption("programs")))
-
-
-def pytest_collection_modifyitems(items):
-    for item in items:
-        if why := reason(item.name):
-            item.add_marker(pytest.mark.xfail(reason=why, strict=True))
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -570,6 +570,36 @@ def test_a_thread_that_outlives_the_budget():
     assert torch.equal(out[0], torch.ones(3).exp() * 2) and all(map(is_ordinary, out))
 
 
+def test_an_operator_whose_library_was_collected_is_not_called():
+    def work():
+        library = torch.library.Library("collected", "DEF")
+        library.define("double(Tensor x) -> Tensor")
+        library.impl("double", lambda x: x * 2, "CPU")
+        library.impl("double", torch.empty_like, "Meta")
+        x = torch.arange(3.0)
+        budget = remat.budget("1GiB").start()
+        budget._session.stress(True)
+        y, z = torch.ops.collected.double(x), x + 1
+        del library
+        gc.collect()
+        with pytest.raises(RuntimeError, match="collected::double failed.* its library was taken away"):
+            y.sum()
+        assert z.tolist() == [1, 2, 3]
+        with pytest.raises(RuntimeError, match="its library was taken away"):
+            budget.stop()
+        # A new operator may have the place of the old one.
+        library = torch.library.Library("collected_too", "DEF")
+        library.define("fill(Tensor(a!) x) -> ()")
+        library.impl("fill", lambda x: (x.fill_(3), None)[1], "CPU")
+        with remat.budget("1GiB") as budget:
+            budget._session.stress(True)
+            w = x * 2
+            torch.ops.collected_too.fill(w)
+            assert (w + 1).tolist() == [4, 4, 4]
+
+    apart(work)
+
+
 def test_many_budgets():
     w = torch.ones(64, 64)
     for i in range(50):

@@ -12,12 +12,10 @@ import remat
 SHARES = (0.4, 0.6, 0.8, 1.0)
 
 # Checks that are not run in little memory. They catch exceptions themselves, OutOfMemory among them.
-# `library_is_destroyed` uses an operator after its library is destroyed, which fails only by chance.
 NOT_IN_LITTLE_MEMORY = {
     "assertions_and_metadata",
     "failed_write_keeps_the_value",
     "keyboard_interrupt",
-    "library_is_destroyed",
     "state_dict_round_trips",
     "subclass_of_thread_and_timer",
     "texts_of_errors",

@@ -52,6 +52,14 @@ def sparse_tensors():
 
 
 @check
+def views_of_sparse_tensors():
+    x = torch.sparse_coo_tensor(torch.tensor([[0, 1, 1], [2, 0, 2]]), torch.tensor([3.0, 4, 5]) * 2, (2, 3))
+    csr = (torch.eye(4) * 2).to_sparse_csr()
+    views = x.transpose(0, 1), x.t(), x[1], x.unsqueeze(0), x.detach(), (x * 2).mT, csr.transpose(0, 1), csr[1], csr.detach()
+    return *views, *(view.to_dense() * 2 for view in views), x._values(), x._indices()
+
+
+@check
 def compressed_sparse_tensors():
     x = torch.eye(4) * 2
     x[0, 3] = 7
@@ -82,7 +90,8 @@ def nested_tensors():
     parts = [torch.ones(2, 3) * 2, torch.ones(4, 3) * 3]
     x = torch.nested.nested_tensor(parts)
     y = torch.nested.nested_tensor(parts, layout=torch.jagged)
-    return [*x.unbind(), *(x * 2).unbind(), *y.unbind(), (y * 2).sin().values(), torch.nested.to_padded_tensor(x, 0.0)]
+    views = [*y.unbind(), *(y * 2).unbind(), y.transpose(1, 2).values(), *y.unsqueeze(-1).unbind(), y[1]]
+    return [*x.unbind(), *(x * 2).unbind(), *views, (y * 2).sin().values(), torch.nested.to_padded_tensor(x, 0.0)]
 
 
 @check
