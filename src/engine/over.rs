@@ -99,6 +99,11 @@ impl<D: Device> Engine<D> {
             self.before_again(path, body, &[Target::Storage(made)])?;
         }
         let gives = self.gives_block(body, sources, again);
+        if let Some(cause) = gives
+            && self.verify.is_some()
+        {
+            self.keep_bits(old, cause);
+        }
         let targets = [match gives {
             Some(_) => Target::Storage(old),
             None => Target::CopyOf { input: 0, storage: made },
@@ -159,9 +164,6 @@ impl<D: Device> Engine<D> {
         let bytes = self.store.space.at_most(of.bytes);
         if self.evictor_keeps(old) && self.may_get(bytes) {
             return None;
-        }
-        if self.verify.is_some() {
-            self.keep_bits(old, cause);
         }
         Some(cause)
     }
