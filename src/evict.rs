@@ -11,6 +11,7 @@ mod by_step;
 mod candidates;
 mod classes;
 mod coop;
+mod cover;
 mod expression;
 mod forest;
 mod formula;

@@ -3,7 +3,8 @@
 //! Scores are computed elsewhere: `formula.rs` computes the scores of `ancestors`, `dtr`, `lru` and
 //! formulas. Each other policy has a file of its own name.
 
-use super::candidates::{Tier, UNKNOWN};
+use super::candidates::{SPARED, Tier, UNKNOWN};
+use super::cover::{Cover, Item, MOST};
 use super::search::{Field, Question, Search};
 use super::{Aging, ByStep, Evictor, Policy, PolicyKind, Victim, View, Want};
 use crate::event::{Event, Hears};
@@ -30,6 +31,8 @@ pub struct ByScore {
     search: Search,
     /// Buffer for notes, used when a search includes more than the first tier.
     open: Vec<Cell<f64>>,
+    /// Candidates that the next search leaves out; empty between two choices.
+    cover: Cover,
 }
 
 impl ByScore {
@@ -49,6 +52,7 @@ impl ByScore {
             all_lowered: true,
             search: Search::default(),
             open: Vec::new(),
+            cover: Cover::default(),
         }
     }
 
@@ -68,7 +72,7 @@ impl ByScore {
     /// Score and position of the candidate with the lowest score among all tiers up to `tier`,
     /// found with the lower bounds of scores.
     fn lowest(&mut self, tier: Tier, view: View<'_>) -> Option<(f64, usize)> {
-        let Self { policy, score_evaluations, all_lowered, search, open, .. } = self;
+        let Self { policy, score_evaluations, all_lowered, search, open, cover, .. } = self;
         let floors = policy.floors().expect("only asked where there are floors");
         let (aging, exact) = (floors.aging(), floors.floors_are_scores());
         let candidates = view.candidates;
@@ -94,6 +98,7 @@ impl ByScore {
             times,
             now,
         };
+        cover.positions().for_each(|at| field.floors[at].set(SPARED));
         let order = |at| candidates.order(at);
         let found = search.lowest(field, aging, exact, order, |at, question| {
             let key = candidates.keys()[at];
@@ -111,6 +116,38 @@ impl ByScore {
         });
         *all_lowered = false;
         found.map(|(score, at)| (floors.as_score(score), at))
+    }
+
+    /// Score and position of the candidate to evict, given the candidate with the lowest score. With
+    /// predictions, candidates are left out that other victims make needless (`cover.rs`).
+    fn needed(
+        &mut self,
+        lowest: (f64, usize),
+        tier: Tier,
+        want: Want,
+        view: View<'_>,
+    ) -> (f64, usize) {
+        let bytes = |at: usize| {
+            let held = view.graph.held(view.candidates.keys()[at]);
+            held.map_or(0, |held| held.bytes)
+        };
+        if bytes(lowest.1) >= want.bytes {
+            return lowest;
+        }
+        let mut next = Some(lowest);
+        while let Some((score, at)) = next {
+            self.cover.push(Item { score, bytes: bytes(at), at });
+            let is_enough = self.cover.bytes() >= want.bytes || self.cover.len() == MOST;
+            next = if is_enough { None } else { self.lowest(tier, view) };
+        }
+        let cover = std::mem::take(&mut self.cover);
+        // Searches of later tiers have a list of their own, so only the first tier's list is
+        // restored.
+        cover
+            .positions()
+            .for_each(|at| view.candidates.note(at, view.candidates.notes()[at].get()));
+        let Item { score, at, .. } = cover.lowest_needed(want.bytes);
+        (score, at)
     }
 
     /// Score and position of the candidate with the lowest score among all tiers up to `tier`.
@@ -168,14 +205,19 @@ fn lower(key: StorageKey, view: View<'_>) {
 impl Evictor for ByScore {
     fn next(&mut self, want: Want, view: View<'_>) -> Option<Victim> {
         self.forget_lowered(view);
-        let has_floors = self.policy.floors().is_some();
+        let aging = self.policy.floors().map(|floors| floors.aging());
+        let has_floors = aging.is_some();
+        let predicts = aging == Some(Aging::Distance) && want.need == super::Need::Must;
         let found = want.need.tiers().iter().find_map(|&tier| {
             let sampled = match self.sampling {
                 Some(_) => self.lowest_of(tier, true, view),
                 None => None,
             };
             sampled.or_else(|| match has_floors {
-                true => self.lowest(tier, view),
+                true => {
+                    let lowest = self.lowest(tier, view)?;
+                    Some(if predicts { self.needed(lowest, tier, want, view) } else { lowest })
+                }
                 false => self.lowest_of(tier, false, view),
             })
         });

@@ -95,6 +95,9 @@ pub enum Aging {
     /// Scores are divided by the distance from [`Floors::now`] to [`Floors::due`], which is finite.
     /// Before the division, a score does not change. A candidate is always used at its due time or
     /// earlier.
+    ///
+    /// [`ByScore`](super::ByScore) leaves out candidates whose eviction other victims of the same
+    /// request make needless.
     Distance,
 }
 

@@ -191,7 +191,8 @@ struct Compared<P> {
 
 impl<P: Policy> Evictor for Compared<P> {
     fn next(&mut self, want: Want, view: View<'_>) -> Option<Victim> {
-        let victim = self.by_floors.next(want, view)?;
+        // A request that any candidate meets, so that no candidate is left out as needless.
+        let victim = self.by_floors.next(Want { bytes: 1, ..want }, view)?;
         let score = self.plain.score(victim.storage, view);
         let candidates = view.candidates;
         let mut free = (0..candidates.keys().len()).filter(|&at| candidates.tier(at) == Tier::Free);
@@ -253,6 +254,60 @@ fn floors_find_the_lowest_score_nearly_always() {
     assert!(choices > 5_000 && learned * 20 < choices, "{learned} of {choices}");
     let (choices, ancestors) = missed(|| Formula::ANCESTORS.policy());
     assert!(choices > 5_000 && ancestors * 50 < choices, "{ancestors} of {choices}");
+}
+
+/// Evictor that counts requests for which a victim was evicted in vain.
+#[derive(Debug)]
+struct Frugal {
+    learned: ByScore,
+    /// Sizes of the victims for the current request that it costs something to restore.
+    victims: Vec<u64>,
+    /// Number of requests that took several victims, and how many of them had a needless victim.
+    requests: Arc<Mutex<(u64, u64)>>,
+}
+
+impl Evictor for Frugal {
+    fn next(&mut self, want: Want, view: View<'_>) -> Option<Victim> {
+        let victim = self.learned.next(want, view)?;
+        let bytes = view.graph.storage(victim.storage).bytes;
+        if victim.score.is_some_and(|score| score > 0.0) {
+            self.victims.push(bytes);
+        }
+        if let Some(spare) = bytes.checked_sub(want.bytes) {
+            let victims = std::mem::take(&mut self.victims);
+            let mut requests = lock(&self.requests);
+            requests.0 += u64::from(victims.len() > 1);
+            requests.1 += u64::from(victims.iter().any(|&victim| victim <= spare));
+        }
+        Some(victim)
+    }
+
+    fn on(&mut self, event: &Event, view: View<'_>) {
+        self.learned.on(event, view);
+    }
+
+    fn by_step(&mut self) -> Option<&mut dyn ByStep> {
+        self.learned.by_step()
+    }
+}
+
+/// A victim is rarely needless. Scores change with each eviction, so a later choice may make an
+/// earlier one needless.
+#[test]
+fn hardly_a_victim_is_needless() {
+    let requests = Arc::default();
+    for (program, peak) in &programs() {
+        for percent in (30..100).step_by(10) {
+            let mut replay = Replay::new(LEARNED, peak * percent / 100);
+            replay.settings.recompute_limit = Some(RecomputeLimit::Multiple(10.0));
+            let learned = ByScore::new(Learned::new());
+            let requests = Arc::clone(&requests);
+            let frugal = Frugal { learned, victims: Vec::new(), requests };
+            replay.run_by(program, Box::new(frugal)).unwrap();
+        }
+    }
+    let (several, needless) = *lock(&requests);
+    assert!(several > 1_000 && needless * 20 < several, "{needless} of {several}");
 }
 
 #[test]
