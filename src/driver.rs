@@ -120,8 +120,8 @@ impl<D: Device> Driver<D> {
     /// Executes [`Command::Apply`], and returns whether the op ran. For frameworks that run each op
     /// before the program goes on.
     ///
-    /// If the op did not run, its outputs are those of [`Engine::issue`]. The returned failure counts
-    /// as reported.
+    /// The outputs of an op that did not run are those of [`Engine::issue`]. The returned failure
+    /// counts as reported.
     ///
     /// # Errors
     /// The reason why the op did not run: its own failure, or the failure that lost an input.

@@ -25,7 +25,7 @@ enum RmKind : uint32_t {
   RM_WRITE = 6,
 };
 
-// What came of an op.
+// Outcome of an op.
 enum RmOutcome : uint32_t {
   RM_DONE = 0,
   // A larger budget may help.

@@ -17,7 +17,7 @@ pub(crate) enum Kind {
 }
 
 /// An op, for the engine: `RmApply` of the shim.
-/// What came of an op.
+/// Outcome of an op.
 #[repr(u32)]
 pub(crate) enum Outcome {
     Done = 0,

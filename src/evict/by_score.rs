@@ -6,7 +6,7 @@
 use super::candidates::{SPARED, Tier, UNKNOWN};
 use super::cover::{Cover, Item, MOST};
 use super::search::{Field, Question, Search};
-use super::{Aging, ByStep, Evictor, Policy, PolicyKind, Victim, View, Want};
+use super::{Aging, ByStep, Evictor, Need, Policy, PolicyKind, Victim, View, Want};
 use crate::event::{Event, Hears};
 use crate::graph::StorageKey;
 use ordered_float::OrderedFloat;
@@ -207,7 +207,8 @@ impl Evictor for ByScore {
         self.forget_lowered(view);
         let aging = self.policy.floors().map(|floors| floors.aging());
         let has_floors = aging.is_some();
-        let predicts = aging == Some(Aging::Distance) && want.need == super::Need::Must;
+        // A wish, such as for a larger hole, is not met by a number of bytes.
+        let is_met_by_bytes = aging == Some(Aging::Distance) && want.need == Need::Must;
         let found = want.need.tiers().iter().find_map(|&tier| {
             let sampled = match self.sampling {
                 Some(_) => self.lowest_of(tier, true, view),
@@ -216,7 +217,10 @@ impl Evictor for ByScore {
             sampled.or_else(|| match has_floors {
                 true => {
                     let lowest = self.lowest(tier, view)?;
-                    Some(if predicts { self.needed(lowest, tier, want, view) } else { lowest })
+                    Some(match is_met_by_bytes {
+                        true => self.needed(lowest, tier, want, view),
+                        false => lowest,
+                    })
                 }
                 false => self.lowest_of(tier, false, view),
             })

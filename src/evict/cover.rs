@@ -51,7 +51,7 @@ impl Cover {
     /// most 0 is never left out, because its eviction costs nothing.
     ///
     /// # Panics
-    /// If there is no candidate.
+    /// Panics if there is no candidate.
     pub fn lowest_needed(&self, wanted: u64) -> Item {
         let Some(mut spare) = self.bytes.checked_sub(wanted) else { return self.items[0] };
         let mut costly: SmallVec<[usize; 8]> = (0..self.items.len()).collect();
