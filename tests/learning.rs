@@ -174,7 +174,7 @@ fn a_runtime_asks_for_as_many_simulated_ops_in_any_budget() {
         let Asked { turn_ops, ops } = std::mem::take(&mut *asked.lock().unwrap());
         assert!(turn_ops > 0 && ops.len() > 8, "{percent} %: {turn_ops}, {ops:?}");
         for (turn, &ops) in ops.iter().enumerate() {
-            assert_eq!(ops, turn_ops * (18 + 2 * turn as u64), "{percent} %, turn {turn}");
+            assert_eq!(ops, turn_ops * (72 + 8 * turn as u64), "{percent} %, turn {turn}");
         }
         all.push(turn_ops);
     }
