@@ -204,9 +204,9 @@ impl<D: Device> Books<D> {
                     call.op = call.op.after(self.engine.last_run());
                     self.record_call(call, &keys, &new);
                 }
-                if failed.is_some() {
+                if let Some(error) = &failed {
                     std::hint::cold_path();
-                    self.failed.clone_from(&failed);
+                    self.note_failure(error);
                 }
                 failed
             }
@@ -214,6 +214,15 @@ impl<D: Device> Books<D> {
                 self.did_not_apply(&error, spoken, &keys, outputs, made);
                 Some(error)
             }
+        }
+    }
+
+    /// Notes why an op did not run. A postponed op has not failed: the engine keeps no failure.
+    #[cold]
+    fn note_failure(&mut self, error: &Error) {
+        let is_kept = self.engine.last_failure().is_some_and(|last| last.key() == error.key());
+        if is_kept {
+            self.failed = Some(error.clone());
         }
     }
 
