@@ -5,11 +5,18 @@
 //! earlier ones are then needless: without them, enough bytes would be free, too. The choice of
 //! candidates is a minimum knapsack problem. Leaving out needless items, the most costly ones first,
 //! is a known improvement of the greedy choice (Csirik, Frenk, Labbé and Zhang 1991).
+//!
+//! Only small candidates are left out. A large candidate with a low score would usually be evicted
+//! for the next request.
 
 use smallvec::SmallVec;
 
 /// Limit on the number of candidates that are compared for one choice.
 pub(super) const MOST: usize = 64;
+
+/// A candidate is left out only if `SMALL` times its bytes are at most the missing bytes. On 13
+/// traces and recordings at 20 to 90 %, 2 recomputes less than 1 and than 4.
+const SMALL: u64 = 2;
 
 /// Candidate that is about to be evicted.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,8 +54,8 @@ impl Cover {
     }
 
     /// The candidate with the lowest score among those whose eviction is needed to free `wanted`
-    /// bytes. The first candidate, if all together have fewer bytes. A candidate with a score of at
-    /// most 0 is never left out, because its eviction costs nothing.
+    /// bytes. The first candidate, if all together have fewer bytes. A candidate is never left out
+    /// if it is large, or if its score is at most 0, because its eviction then costs nothing.
     ///
     /// # Panics
     /// Panics if there is no candidate.
@@ -60,7 +67,7 @@ impl Cover {
         let mut first = self.items.len();
         for at in costly {
             let Item { score, bytes, .. } = self.items[at];
-            if score > 0.0 && bytes <= spare {
+            if score > 0.0 && bytes <= spare && bytes.saturating_mul(SMALL) <= wanted {
                 spare -= bytes;
             } else {
                 first = first.min(at);
@@ -92,6 +99,12 @@ mod tests {
     }
 
     #[test]
+    fn large_candidates_are_never_left_out() {
+        assert_eq!(lowest_needed(&[(1.0, 50), (3.0, 100)], 100), 1);
+        assert_eq!(lowest_needed(&[(1.0, 51), (3.0, 100)], 100), 0);
+    }
+
+    #[test]
     fn what_is_free_of_cost_is_never_left_out() {
         assert_eq!(lowest_needed(&[(-1.0, 10), (3.0, 100)], 100), 0);
         assert_eq!(lowest_needed(&[(0.0, 10), (3.0, 100)], 100), 0);
@@ -102,10 +115,10 @@ mod tests {
         assert_eq!(lowest_needed(&[(1.0, 10), (3.0, 100)], 200), 0);
     }
 
-    /// All chosen candidates together, each chosen after the eviction of the ones before, free
-    /// enough bytes, and none of them is needless.
+    /// All victims together, each chosen after the eviction of the ones before, free enough bytes.
+    /// When a victim is chosen, the candidates that are left out are not needed.
     #[test]
-    fn no_victim_is_needless() {
+    fn enough_bytes_are_freed_with_no_more_victims_than_before() {
         let mut draw = remat_rng::SplitMix64::new(1);
         for _ in 0..1000 {
             let mut items: Vec<(f64, u64)> =
@@ -113,24 +126,24 @@ mod tests {
             items.sort_by(|a, b| a.0.total_cmp(&b.0));
             let all: u64 = items.iter().map(|item| item.1).sum();
             let wanted = 1 + draw.below(all as usize) as u64;
-            let (mut left, mut missing, mut victims) = (items, wanted as i64, Vec::new());
-            while missing > 0 {
-                // As the search does: the lowest scores, until they have enough bytes.
+            // As the search does: the lowest scores, until they have enough bytes.
+            let enough = |items: &[(f64, u64)], wanted: i64| {
                 let mut sum = 0;
-                let enough = left.iter().take_while(|item| {
-                    let goes_on = sum < missing;
+                let goes_on = |item: &&(f64, u64)| {
+                    let goes_on = sum < wanted;
                     sum += item.1 as i64;
                     goes_on
-                });
-                let enough = enough.count();
-                let victim = left.remove(lowest_needed(&left[..enough], missing as u64));
-                missing -= victim.1 as i64;
-                victims.push(victim.1 as i64);
+                };
+                items.iter().take_while(goes_on).count()
+            };
+            let greedy = enough(&items, wanted as i64);
+            let (mut left, mut missing, mut victims) = (items, wanted as i64, 0);
+            while missing > 0 {
+                let among = enough(&left, missing);
+                missing -= left.remove(lowest_needed(&left[..among], missing as u64)).1 as i64;
+                victims += 1;
             }
-            assert!(
-                victims.iter().all(|&bytes| bytes > -missing),
-                "{victims:?}, {missing} to spare"
-            );
+            assert!(victims <= greedy, "{victims} of {greedy}");
         }
     }
 }

@@ -260,8 +260,9 @@ fn floors_find_the_lowest_score_nearly_always() {
 #[derive(Debug)]
 struct Frugal {
     learned: ByScore,
-    /// Sizes of the victims for the current request that it costs something to restore.
-    victims: Vec<u64>,
+    /// For each victim for the current request that it costs something to restore: its size, and the
+    /// bytes that were missing.
+    victims: Vec<(u64, u64)>,
     /// Number of requests that took several victims, and how many of them had a needless victim.
     requests: Arc<Mutex<(u64, u64)>>,
 }
@@ -271,13 +272,15 @@ impl Evictor for Frugal {
         let victim = self.learned.next(want, view)?;
         let bytes = view.graph.storage(victim.storage).bytes;
         if victim.score.is_some_and(|score| score > 0.0) {
-            self.victims.push(bytes);
+            self.victims.push((bytes, want.bytes));
         }
         if let Some(spare) = bytes.checked_sub(want.bytes) {
             let victims = std::mem::take(&mut self.victims);
             let mut requests = lock(&self.requests);
             requests.0 += u64::from(victims.len() > 1);
-            requests.1 += u64::from(victims.iter().any(|&victim| victim <= spare));
+            let is_needless =
+                |&(bytes, missing): &(u64, u64)| bytes <= spare && 2 * bytes <= missing;
+            requests.1 += u64::from(victims.iter().any(is_needless));
         }
         Some(victim)
     }
@@ -291,10 +294,10 @@ impl Evictor for Frugal {
     }
 }
 
-/// A victim is rarely needless. Scores change with each eviction, so a later choice may make an
+/// A small victim is rarely needless. Scores change with each eviction, so a later choice may make an
 /// earlier one needless.
 #[test]
-fn hardly_a_victim_is_needless() {
+fn hardly_a_small_victim_is_needless() {
     let requests = Arc::default();
     for (program, peak) in &programs() {
         for percent in (30..100).step_by(10) {
