@@ -260,8 +260,8 @@ fn floors_find_the_lowest_score_nearly_always() {
 #[derive(Debug)]
 struct Frugal {
     learned: ByScore,
-    /// For each victim for the current request that it costs something to restore: its size, and the
-    /// bytes that were missing.
+    /// Size of each victim for the current request, and the bytes that were missing at its choice.
+    /// Victims that cost nothing to restore are left out.
     victims: Vec<(u64, u64)>,
     /// Number of requests that took several victims, and how many of them had a needless victim.
     requests: Arc<Mutex<(u64, u64)>>,
