@@ -119,7 +119,7 @@ bool has_tensor(const c10::Argument& argument) {
   return argument.type()->str().find("Tensor") != std::string::npos;
 }
 
-// Guards `forms` and `gone`. None of the three is ever destroyed, because records outlive the last call.
+// Guards `forms` and `gone`. The three are never destroyed, because records outlive the last call.
 auto& guard = *new std::mutex;
 auto& forms = *new std::unordered_map<c10::OperatorHandle, std::unique_ptr<Form>>;
 // Forms of operators that are gone. Records still refer to them.
@@ -197,9 +197,8 @@ Form::Form(const c10::OperatorHandle& handle) : op(handle) {
 }
 
 Form& form_of(const c10::OperatorHandle& op) {
-  static auto& farewell =
+  [[maybe_unused]] static auto& farewell =
       *new c10::RegistrationHandleRAII(c10::Dispatcher::singleton().addRegistrationListener(std::make_unique<Farewell>()));
-  (void)farewell;
   // Most calls find the form of their operator here, without the lock.
   thread_local std::unordered_map<c10::OperatorHandle, Form*> own;
   thread_local uint64_t of = 0;
