@@ -2,8 +2,7 @@
 //!
 //! Most tests are modules of this one crate, so that shared code is compiled and linked once, and
 //! any two tests run at the same time. Tests that count the threads or the memory of the process,
-//! or that log for the whole process, need a separate process, so each of these tests is a separate
-//! crate.
+//! or that log for the whole process, are in `alone`.
 
 mod common;
 

@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 use std::alloc::{GlobalAlloc, Layout as Allocation, System};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Allocator that counts the live bytes of all threads.
@@ -12,7 +13,12 @@ struct Counting;
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
 fn taken(bytes: usize) {
+    ALLOCATIONS.set(ALLOCATIONS.get() + 1);
     PEAK.fetch_max(LIVE.fetch_add(bytes, Relaxed) + bytes, Relaxed);
 }
 
@@ -41,8 +47,12 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
+/// Number of allocations of this thread so far.
+pub fn allocations() -> usize {
+    ALLOCATIONS.get()
+}
+
 /// Bytes on the heap now.
-#[allow(dead_code)] // Not every user of this module calls it.
 pub fn live() -> usize {
     LIVE.load(Relaxed)
 }

@@ -1,8 +1,7 @@
 //! Spans: one for each command, with one inside for each regeneration.
 
-mod common;
-
-use common::toy::{Bytes, Watch, mix, runtime};
+use crate::alone;
+use crate::common::toy::{Bytes, Watch, mix, runtime};
 use std::cell::RefCell;
 use std::fmt::{Debug, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -97,54 +96,56 @@ impl Subscriber for Kept {
     }
 }
 
-/// All checks are in a single test, because a subscriber for all threads also receives the lines of
-/// other runtimes' workers.
+/// The test runs alone, because a subscriber for all threads also receives the lines of other
+/// runtimes' workers.
 #[test]
 fn commands_and_regenerations_are_spans() {
-    let kept = Kept::default();
-    let lines = Arc::clone(&kept.lines);
-    tracing::subscriber::set_global_default(kept).unwrap();
-    let take = || std::mem::take(&mut *lines.lock().unwrap());
+    alone("spans::commands_and_regenerations_are_spans", || {
+        let kept = Kept::default();
+        let lines = Arc::clone(&kept.lines);
+        tracing::subscriber::set_global_default(kept).unwrap();
+        let take = || std::mem::take(&mut *lines.lock().unwrap());
 
-    let watch = Arc::new(Watch::default());
-    let runtime = runtime(512, &watch);
-    let x = runtime.put(Bytes::of(256, 1)).unwrap();
-    let y = runtime.apply(mix(256, 2), &[&x]).unwrap().into_iter().next().unwrap();
-    let z = runtime.apply(mix(256, 3), &[&y]).unwrap().into_iter().next().unwrap();
-    runtime.label(&y, "y").unwrap();
-    runtime.drop_now(&y).unwrap();
-    runtime.sync().unwrap();
-    let expected = [
-        "command kind=put",
-        "command kind=apply op=mix",
-        "command > will evict",
-        "command > did evict",
-        "command kind=apply op=mix",
-        "command kind=label",
-        "command > did evict",
-        "command kind=drop",
-    ];
-    // The span of the command that answered the caller may not have ended yet.
-    let told = take();
-    assert_eq!(told[..expected.len()], expected, "{told:#?}");
-    runtime.sync().unwrap();
-    take();
+        let watch = Arc::new(Watch::default());
+        let runtime = runtime(512, &watch);
+        let x = runtime.put(Bytes::of(256, 1)).unwrap();
+        let y = runtime.apply(mix(256, 2), &[&x]).unwrap().into_iter().next().unwrap();
+        let z = runtime.apply(mix(256, 3), &[&y]).unwrap().into_iter().next().unwrap();
+        runtime.label(&y, "y").unwrap();
+        runtime.drop_now(&y).unwrap();
+        runtime.sync().unwrap();
+        let expected = [
+            "command kind=put",
+            "command kind=apply op=mix",
+            "command > will evict",
+            "command > did evict",
+            "command kind=apply op=mix",
+            "command kind=label",
+            "command > did evict",
+            "command kind=drop",
+        ];
+        // The span of the command that answered the caller may not have ended yet.
+        let told = take();
+        assert_eq!(told[..expected.len()], expected, "{told:#?}");
+        runtime.sync().unwrap();
+        take();
 
-    runtime.get(&y).unwrap();
-    drop(z);
-    runtime.sync().unwrap();
-    let told = take();
-    let from = told.iter().position(|line| line.contains("regenerate")).unwrap();
-    let expected = [
-        "command > regenerate > will regenerate",
-        "command > regenerate > will regenerate",
-        "command > regenerate > did regenerate",
-        "command > regenerate > will evict",
-        "command > regenerate > did evict",
-        "command > regenerate > did regenerate",
-        "command > regenerate wanted=y runs=2",
-        "command kind=get",
-    ];
-    assert_eq!(told[from..from + expected.len()], expected, "{told:#?}");
-    assert!(told[from..].iter().any(|line| line == "command kind=del"), "{told:#?}");
+        runtime.get(&y).unwrap();
+        drop(z);
+        runtime.sync().unwrap();
+        let told = take();
+        let from = told.iter().position(|line| line.contains("regenerate")).unwrap();
+        let expected = [
+            "command > regenerate > will regenerate",
+            "command > regenerate > will regenerate",
+            "command > regenerate > did regenerate",
+            "command > regenerate > will evict",
+            "command > regenerate > did evict",
+            "command > regenerate > did regenerate",
+            "command > regenerate wanted=y runs=2",
+            "command kind=get",
+        ];
+        assert_eq!(told[from..from + expected.len()], expected, "{told:#?}");
+        assert!(told[from..].iter().any(|line| line == "command kind=del"), "{told:#?}");
+    });
 }
