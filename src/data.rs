@@ -24,10 +24,15 @@ mod trees;
 
 pub use augment::Augment;
 pub use batches::Batches;
-pub use ring::Ring;
 use synthetic::Synthetic;
 pub use text::{Text, Windows};
-pub use trees::{Tree, TreeBatch, Trees};
+
+// Documented in `unstable`.
+#[doc(hidden)]
+pub use {
+    ring::Ring,
+    trees::{Tree, TreeBatch, Trees},
+};
 
 use crate::host::HostTensor;
 use rayon::prelude::*;

@@ -30,27 +30,28 @@ mod random;
 mod search;
 
 pub use by_score::ByScore;
-pub use by_step::ByStep;
 pub(crate) use candidates::Candidates;
 pub use candidates::Tier;
 pub use expression::ParseFormulaError;
 pub use formula::Exponents;
 pub use kind::{ParsePolicyError, PolicyKind};
-pub use learned::{Clock, Forecast, ForecastError, Learn};
+pub use learned::Learn;
 pub use megengine_article::ArticleConstants;
-pub use policy::{Aging, Floors, Lowered, Policy};
+pub use policy::Policy;
 
 // Documented in `unstable`.
 #[doc(hidden)]
 pub use {
     belady::Belady,
+    by_step::ByStep,
     coop::Coop,
     formula::{Around, Formula, Ranking},
     hubs::LockHubs,
-    learned::{Foresight, Learned, Setting},
+    learned::{Clock, Forecast, ForecastError, Foresight, Learned, Setting},
     megengine::MegEngine,
     megengine_article::MegEngineArticle,
     none::NeverEvict,
+    policy::{Aging, Floors, Lowered},
     random::EvictAtRandom,
 };
 

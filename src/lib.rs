@@ -34,7 +34,7 @@
 //! | [`trace`] | recordings of programs |
 //! | `tune` | finds a sufficient budget, and the best way to run in it, before the first step |
 //! | [`error`] | all errors, by family |
-//! | [`unstable`] | modules that may change in any version: engine, graph, command language, lab, planners, collectives |
+//! | [`unstable`] | modules that may change in any version: engine, graph, command language, lab, planners, collectives, networks of papers |
 //!
 //! Features: `data` adds data sets. `serde` adds traces, snapshots and ops as text. `lab` adds the
 //! lab. `cuda` adds NVIDIA GPUs. `mpi` adds ranks that are processes of an MPI job; building needs

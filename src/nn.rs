@@ -63,30 +63,36 @@ pub use batch_norm2d::BatchNorm2d;
 pub use conv_transpose2d::ConvTranspose2d;
 pub use conv1d::Conv1d;
 pub use conv2d::Conv2d;
-pub use densenet::{DenseNet, densenet, densenet121};
 pub use dropout::Dropout;
 pub use embedding::Embedding;
 pub use generate::{Sampling, generate};
 pub use gpt::{Gpt, LanguageModel, gpt};
 pub use group_norm::GroupNorm;
-pub use inception::inceptionv4;
 pub use layer_norm::LayerNorm;
 pub use linear::Linear;
 pub use mlp::mlp;
-pub use recurrent::{
-    Gru, GruCell, Lstm, LstmCell, LstmSize, LstmState, Recurrent, RecurrentCell, lstm,
-};
+pub use recurrent::{Gru, GruCell, Lstm, LstmCell, LstmState, Recurrent, RecurrentCell};
 pub use residual::Residual;
-pub use resnet::{LARGE_IMAGE, ResNet, resnet};
+pub use resnet::{ResNet, resnet};
 pub use rms_norm::RmsNorm;
 pub use rotary::Rotary;
 pub use sequential::Sequential;
 pub use transformer::TransformerBlock;
+
+// Documented in `unstable`.
 #[cfg(feature = "data")]
+#[doc(hidden)]
 pub use tree_lstm::{TreeLstm, TreeLstmSize};
-pub use unet::{UNet, Upsampling, unet};
-pub use unrolled_gan::{GanLoss, UnrolledGan, UnrolledGanSize};
-pub use vit::{VisionTransformer, Vit, vit};
+#[doc(hidden)]
+pub use {
+    densenet::{DenseNet, densenet, densenet121},
+    inception::inceptionv4,
+    recurrent::{LstmSize, lstm},
+    resnet::LARGE_IMAGE,
+    unet::{UNet, Upsampling, unet},
+    unrolled_gan::{GanLoss, UnrolledGan, UnrolledGanSize},
+    vit::{VisionTransformer, Vit, vit},
+};
 
 use crate::autograd::Watch;
 use crate::error::Error;

@@ -65,7 +65,10 @@ pub use default_budget::USUAL;
 pub use default_budget::{CHOSEN_RATIO, NAMED_RATIO};
 pub use error::{Refusal, TuneError};
 pub use forecasts::Forecasts;
-pub use rehearsal::{Rehearsal, Rehearsed, is_rehearsing};
+pub use rehearsal::is_rehearsing;
+// Documented in `unstable`.
+#[doc(hidden)]
+pub use rehearsal::{Rehearsal, Rehearsed};
 pub use share::{Budget, ParseBudgetError, Share};
 pub use trainable::{Trainable, Training};
 pub use tuned::Tuned;
@@ -83,6 +86,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Makes a simulated device of the given number of bytes.
+// Documented in `unstable`.
+#[doc(hidden)]
 pub type SimOf = Arc<dyn Fn(u64) -> Sim<Op, HostTensor> + Send + Sync>;
 
 /// A description of the run's device, from which rehearsals simulate the device.

@@ -14,9 +14,12 @@
 //! | [`step`] | a step that repeats, as a value |
 //! | [`collective`] | ops in which all ranks of one training take part |
 //! | [`ops`] | each op as a value, and samples of all ops |
-//! | [`evict`] | the evictors and policies of this crate |
+//! | [`nn`] | networks of papers, as `remat train` trains them |
+//! | `data` | data for some of these networks (feature `data`) |
+//! | [`evict`] | the evictors and policies of this crate; forecasts |
 //! | `files` | files that are read or written as a whole (feature `serde`) |
 //! | [`device`] | parts of the devices of this crate |
+//! | `tune` | rehearsals, from which a tuner of one's own can be built (feature `lab`) |
 //! | `lab` | replays and sweeps of recordings, and plots of them (feature `lab`) |
 //! | [`bound`] | lower bounds of the recomputation at a budget |
 //! | [`plan`] | buffers of a step known ahead, and the best places for them |
@@ -44,13 +47,41 @@ pub mod ops {
     };
 }
 
-/// The evictors and policies of this crate, which [`PolicyKind`](crate::PolicyKind) names.
+/// Networks of papers, as `remat train` trains them.
+pub mod nn {
+    #[doc(inline)]
+    pub use crate::nn::{
+        DenseNet, GanLoss, LARGE_IMAGE, LstmSize, UNet, UnrolledGan, UnrolledGanSize, Upsampling,
+        VisionTransformer, Vit, densenet, densenet121, inceptionv4, lstm, unet, vit,
+    };
+    #[cfg(feature = "data")]
+    #[doc(inline)]
+    pub use crate::nn::{TreeLstm, TreeLstmSize};
+}
+
+/// Data for networks of papers: trees with labels, and points on a ring.
+#[cfg(feature = "data")]
+pub mod data {
+    #[doc(inline)]
+    pub use crate::data::{Ring, Tree, TreeBatch, Trees};
+}
+
+/// The evictors and policies of this crate, which [`PolicyKind`](crate::PolicyKind) names; lower
+/// bounds of scores, for fast policies; forecasts of a known step.
 pub mod evict {
     #[doc(inline)]
     pub use crate::evict::{
-        Around, Belady, Coop, EvictAtRandom, Foresight, Formula, Learned, LockHubs, MegEngine,
-        MegEngineArticle, NeverEvict, Ranking, Setting,
+        Aging, Around, Belady, ByStep, Clock, Coop, EvictAtRandom, Floors, Forecast, ForecastError,
+        Foresight, Formula, Learned, LockHubs, Lowered, MegEngine, MegEngineArticle, NeverEvict,
+        Ranking, Setting,
     };
+}
+
+/// Rehearsals, from which a tuner of one's own can be built.
+#[cfg(feature = "lab")]
+pub mod tune {
+    #[doc(inline)]
+    pub use crate::tune::{Rehearsal, Rehearsed, SimOf};
 }
 
 /// Parts of the devices of this crate.
