@@ -50,6 +50,7 @@ mod control;
 #[cfg(feature = "cli")]
 mod ctrl_c;
 mod deep_histories;
+#[cfg(feature = "lab")]
 mod distributed;
 mod duties;
 mod effects;
@@ -74,13 +75,14 @@ mod megengine_article;
 mod memory_map;
 #[cfg(feature = "data")]
 mod models;
-#[cfg(feature = "lab")]
+#[cfg(all(feature = "data", feature = "lab"))]
 mod named_budgets;
 mod narration;
 #[cfg(feature = "lab")]
 mod network;
 #[cfg(feature = "serde")]
 mod once;
+#[cfg(feature = "serde")]
 mod optimizers;
 mod own_thread;
 mod owned_memory;
