@@ -29,8 +29,8 @@ fn the_host_holds_one_tensor_of_many() {
         assert!(path.metadata().unwrap().len() as usize > all);
         assert!((layer..3 * layer).contains(&writing), "{writing} bytes for tensors of {layer}");
 
-        // After a value was read from the file and put on the device, no copy of the value stays on the
-        // host.
+        // After a value was read from the file and put on the device, no copy of the value stays
+        // on the host.
         let checkpoint = Checkpoint::open(&path).unwrap();
         let again = start();
         let mut other = mlp(&again, 256, &[256; 12], 4).unwrap();

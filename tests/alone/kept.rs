@@ -39,8 +39,8 @@ fn the_heap_grows_with_what_is_held_and_with_nothing_else() {
                     rt.sync().unwrap();
                     kept
                 };
-                // Regression: each step by plan left 8 bytes for each tensor it had made, some 200 KiB
-                // here.
+                // Regression: each step by plan left 8 bytes for each tensor it had made, some 200
+                // KiB here.
                 drop(steps(50));
                 (0..3000).for_each(|_| drop(steps(1)));
                 let before = counting::live();
@@ -53,7 +53,8 @@ fn the_heap_grows_with_what_is_held_and_with_nothing_else() {
                 let more = steps(4000);
                 let each = counting::live().saturating_sub(with_few) / 4000;
                 assert!(each < 2048, "{name}: {each} bytes for each loss");
-                // Dropping the losses frees most of their memory, except slots that are kept for reuse.
+                // Dropping the losses frees most of their memory, except slots that are kept for
+                // reuse.
                 drop((few, more));
                 drop(steps(100));
                 let left = counting::live().saturating_sub(before) / 6000;
