@@ -42,26 +42,26 @@ fn events_are_told_as_readable_lines() {
             );
         });
         log.during(|| {
-        let mut engine = engine(64);
-        let keys = [1, 2, 3, 4].map(|seed| engine.put(Bytes::of(16, seed)));
-        engine.del(keys[0]);
-        engine.del(keys[2]);
-        engine.apply(mix(32, 2), &[]).unwrap();
-        assert_eq!(log.take(), ["did compact wanted=32 moves=1 moved=16"]);
-        engine.commit(keys[1]).unwrap();
-        assert!(!engine.drop_now(keys[1]).unwrap());
-        let line =
-            "drop_now() did not evict this tensor: a leaf cannot be recomputed tensor=put bytes=16";
-        assert_eq!(log.take(), [line]);
-        let op = Toy::Break { bytes: vec![1], salt: 1, run: 1, how: Broken::Fails };
-        engine.apply(op, &[]).unwrap_err();
-        let line = "op failed error=break failed on the device: broken on purpose";
-        assert_eq!(log.take().last().unwrap(), line);
-        engine.apply(mix(128, 9), &[]).unwrap_err();
-        let lines = log.take();
-        let line = lines.iter().find(|line| line.starts_with("out of memory"));
-        let line = line.expect("it does not fit");
-        assert!(line.contains("wanted=128") && line.contains("map="), "{line}");
-    });
+            let mut engine = engine(64);
+            let keys = [1, 2, 3, 4].map(|seed| engine.put(Bytes::of(16, seed)));
+            engine.del(keys[0]);
+            engine.del(keys[2]);
+            engine.apply(mix(32, 2), &[]).unwrap();
+            assert_eq!(log.take(), ["did compact wanted=32 moves=1 moved=16"]);
+            engine.commit(keys[1]).unwrap();
+            assert!(!engine.drop_now(keys[1]).unwrap());
+            let line = "drop_now() did not evict this tensor: a leaf cannot be recomputed \
+                        tensor=put bytes=16";
+            assert_eq!(log.take(), [line]);
+            let op = Toy::Break { bytes: vec![1], salt: 1, run: 1, how: Broken::Fails };
+            engine.apply(op, &[]).unwrap_err();
+            let line = "op failed error=break failed on the device: broken on purpose";
+            assert_eq!(log.take().last().unwrap(), line);
+            engine.apply(mix(128, 9), &[]).unwrap_err();
+            let lines = log.take();
+            let line = lines.iter().find(|line| line.starts_with("out of memory"));
+            let line = line.expect("it does not fit");
+            assert!(line.contains("wanted=128") && line.contains("map="), "{line}");
+        });
     });
 }

@@ -40,3 +40,11 @@ fn alone(name: &str, body: impl FnOnce()) {
     assert!(output.status.success(), "{why}");
     assert!(told.contains("1 passed"), "no test is called {name}");
 }
+
+/// Figure of the process, such as `VmRSS` (in KiB) or `Threads`.
+#[cfg(target_os = "linux")]
+fn status(field: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with(field)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}

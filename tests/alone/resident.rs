@@ -1,8 +1,8 @@
 //! The budget limits the memory of the process. The resident memory of the process grows by no more
 //! than the budget, the packing buffers of matrix products, and a few MiB for everything else.
 
-use crate::alone;
 use crate::common::device::Target;
+use crate::{alone, status};
 use remat::device::cpu::PACKING_BYTES;
 use remat::ops::Conv2d;
 use remat::unstable::ops::{BatchNorm, BatchNormGrad, Conv2dGradInput, Conv2dGradWeight};
@@ -68,9 +68,7 @@ fn fill(runtime: &Runtime, shape: &[usize]) -> Result<Tensor, Error> {
 
 /// Peak of the resident bytes of the process.
 fn peak_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+    status("VmHWM") << 10
 }
 
 /// Runs `work` in a process of its own, because the peak of a process never falls.
@@ -91,9 +89,7 @@ fn stays_within(test: &str, budget: u64, work: impl FnOnce(&Runtime) -> Result<T
 
 /// Resident bytes now.
 fn resident_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+    status("VmRSS") << 10
 }
 
 #[test]

@@ -1,15 +1,9 @@
 //! Runtimes that were dropped leave no memory and no thread behind. `REMAT_RUNTIMES=10000` starts
 //! more runtimes.
-use crate::alone;
-use crate::common::device::Target;
-use remat::{HostTensor, Runtime};
 
-/// Figure of the process, such as `VmRSS` (in KiB) or `Threads`.
-fn status(field: &str) -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with(field)).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
-}
+use crate::common::device::Target;
+use crate::{alone, status};
+use remat::{HostTensor, Runtime};
 
 /// Starts a runtime, uses all of its threads, and drops it.
 fn one(threads: usize) {
