@@ -65,10 +65,9 @@ use admit::Admitted;
 use attempt::Attempts;
 use books::Books;
 use by_plan::{Beside, Followed, Left, Next, Planning};
-use recognize::{Recognition, Recognized};
+use recognize::Recognition;
 use recording::Recording;
 use settings::name_of;
-use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
@@ -85,15 +84,6 @@ pub struct Driver<D: Device> {
     recognition: Recognition,
     /// Plans of steps that repeat; `None` if planning is off.
     planning: Option<Box<Planning<D>>>,
-}
-
-/// Data about one command, which the stages before the command's run pass to the stages after the
-/// run.
-struct Passing {
-    recognized: Option<Recognized>,
-    /// Outputs to bind to values of a known step; empty if no step is foreseen.
-    made: SmallVec<[TensorId; 2]>,
-    is_mark: bool,
 }
 
 /// Methods that execute commands.
@@ -141,7 +131,8 @@ impl<D: Device> Driver<D> {
             self.did_follow(command, followed.map(drop));
             return failed;
         }
-        let passing = self.begin(&command);
+        let is_mark = matches!(command, Command::Step);
+        self.begin(&command);
         let failed = match command {
             // Match by reference, without a move: `Apply` is large, and by far the most frequent
             // command.
@@ -157,7 +148,7 @@ impl<D: Device> Driver<D> {
                 None
             }
         };
-        self.end(passing);
+        self.end(is_mark);
         failed
     }
 
@@ -177,9 +168,9 @@ impl<D: Device> Driver<D> {
         if self.planning.is_some() {
             return self.execute(command.clone());
         }
-        let passing = self.begin(command);
+        self.begin(command);
         self.books.run_shared(command);
-        self.end(passing);
+        self.end(matches!(command, Command::Step));
     }
 
     /// Executes a program from its start, up to the first failure.
@@ -243,10 +234,10 @@ impl<D: Device> Driver<D> {
     where
         V: FnMut(&mut D, Place) -> Result<T, DeviceError>,
     {
-        let passing = self.begin(&Command::Get(tensor));
+        self.begin(&Command::Get(tensor));
         let with = |engine: &mut Engine<D>, key| engine.visit(key, visit);
         let visited = self.books.about(tensor, Command::Get(tensor), with);
-        self.end(passing);
+        self.end(false);
         visited.map_err(|error| self.attempts.explain(&self.books, error))
     }
 
@@ -277,24 +268,24 @@ impl<D: Device> Driver<D> {
     /// `begin` and `end` are two functions, because a single function would take the run as a
     /// closure. The closure would copy the command, and commands are large.
     #[inline(always)]
-    fn begin(&mut self, command: &Command<D::Op, D::Host>) -> Passing {
+    fn begin(&mut self, command: &Command<D::Op, D::Host>) {
         let Self { books, attempts, admitted, recognition, .. } = self;
         attempts.before(books, command);
-        let recognized = recognition.before(books, command);
-        let made = books.to_bind(command);
-        admitted.begin(books, command.is_position());
-        Passing { recognized, made, is_mark: matches!(command, Command::Step) }
+        recognition.before(books, command);
+        books.advance_foreseen(command);
+        admitted.begin(books);
     }
 
-    /// Passes an executed command through the stages after its run.
+    /// Passes an executed command through the stages after its run. `is_mark`: whether the command
+    /// is a [`Command::Step`].
     #[inline(always)]
-    fn end(&mut self, Passing { recognized, made, is_mark }: Passing) {
+    fn end(&mut self, is_mark: bool) {
         let Self { books, attempts, admitted, recognition, planning } = self;
         if books.failed.is_some() {
             recognition.failed(books);
         }
-        books.bind_made(&made);
-        recognition.after(books, recognized);
+        books.bind_made();
+        recognition.after(books);
         admitted.end(books);
         if is_mark {
             attempts.step_is_over(books);
@@ -345,9 +336,10 @@ impl<D: Device> Driver<D> {
                 // The caller already got the value when the read ran by plan.
                 Command::Get(tensor) => _ = self.visit_unplanned(tensor, |_, _| Ok(())),
                 other => {
-                    let passing = self.begin(&other);
+                    let is_mark = matches!(other, Command::Step);
+                    self.begin(&other);
                     self.books.run(other);
-                    self.end(passing);
+                    self.end(is_mark);
                 }
             }
         }

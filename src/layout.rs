@@ -321,6 +321,7 @@ pub fn broadcast_shapes(a: &Dims, b: &Dims) -> Option<Dims> {
 }
 
 /// Bytes of all elements of all layouts.
+#[inline]
 pub(crate) fn bytes_of<'a>(layouts: impl IntoIterator<Item = &'a Layout>) -> u64 {
     layouts.into_iter().map(Layout::bytes).fold(0, u64::saturating_add)
 }

@@ -199,8 +199,9 @@ pub trait Operation: fmt::Debug + Send + 'static {
 
     /// Bytes that one run reads and writes, for all cost models. The default is all bytes of all
     /// inputs and outputs. An op that reads a part of a large input returns fewer bytes.
+    #[inline]
     fn moved(&self, inputs: &[Layout], outputs: &[Layout]) -> u64 {
-        bytes_of(inputs.iter().chain(outputs))
+        bytes_of(inputs).saturating_add(bytes_of(outputs))
     }
 
     /// Whether the op may run again, and then gives the bits of the first run. Return false for an

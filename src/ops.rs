@@ -239,11 +239,12 @@ impl Operation for Op {
 
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, OpError> {
         let op = self.definition();
-        match op.inputs().check(inputs) {
+        let inferred = match op.inputs().check(inputs) {
+            Ok(()) => op.infer(inputs),
             Err(fault) if inputs.iter().any(bf16::is_narrow) => bf16::infer(op, inputs, fault),
-            checked => checked.and_then(|()| op.infer(inputs)),
-        }
-        .map_err(|message| OpError::new(op.name(), message))
+            Err(fault) => Err(fault),
+        };
+        inferred.map_err(|message| OpError::new(op.name(), message))
     }
 
     fn flops(&self, inputs: &[Layout], outputs: &[Layout]) -> f64 {

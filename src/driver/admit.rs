@@ -110,13 +110,10 @@ impl Admitted {
         unmade.or_else(|| books.storage_of(tensor).map(Root::Made))
     }
 
-    /// Advances the graph's future by one command, just before that command runs. `is_position`:
-    /// whether the command is a [position](Command::is_position) of a known step.
+    /// Advances the queue of admitted commands in the graph's future by one command, just before
+    /// that command runs.
     #[inline(always)]
-    pub fn begin<D: Device>(&self, books: &mut Books<D>, is_position: bool) {
-        if is_position {
-            books.engine.future_mut().advance_foreseen();
-        }
+    pub fn begin<D: Device>(&self, books: &mut Books<D>) {
         if self.commands.front().is_some_and(|effects| effects.counts) {
             books.engine.future_mut().advance();
         }

@@ -101,7 +101,7 @@ impl Attempts {
     /// Stores the next command, if the commands of the current step are stored.
     #[inline(always)]
     pub fn before<D: Device>(&mut self, books: &mut Books<D>, command: &Command<D::Op, D::Host>) {
-        if self.steps > 0 {
+        if self.steps > 0 && (self.written.is_some() || may_run_out(&books.engine)) {
             self.hear(books, command);
         }
     }
@@ -109,8 +109,8 @@ impl Attempts {
     #[cold]
     #[inline(never)]
     fn hear<D: Device>(&mut self, books: &mut Books<D>, command: &Command<D::Op, D::Host>) {
-        if self.written.is_none() && !self.begin(books) {
-            return;
+        if self.written.is_none() {
+            self.begin(books);
         }
         let Some(written) = &mut self.written else { return };
         written.settle(&books.engine);
@@ -128,22 +128,15 @@ impl Attempts {
         };
     }
 
-    /// Begins a text (stored commands) with commands that make the live values, if enough memory is
-    /// in use. Returns whether a text was begun.
-    fn begin<D: Device>(&mut self, books: &Books<D>) -> bool {
-        let engine = &books.engine;
-        if engine.used_bytes() <= engine.budget() / IN_USE {
-            return false;
-        }
-        let (tensors, storages, paths) = engine.graph().counts();
+    /// Begins a text (stored commands) with commands that make the live values.
+    fn begin<D: Device>(&mut self, books: &Books<D>) {
+        let (tensors, storages, paths) = books.engine.graph().counts();
         if tensors + storages + paths > MOST_COMMANDS {
-            self.give_up();
-            return false;
+            return self.give_up();
         }
         let transcript = live_values(books);
         let begin = transcript.program.commands().len();
         self.written = Some(Box::new(Written { transcript, begin, at_hand: None }));
-        true
     }
 
     /// Drops the text and stores no further commands, because the text is too long.
@@ -206,6 +199,12 @@ impl Attempts {
             in_arena: engine.arena().is_some(),
         })
     }
+}
+
+/// Whether so much memory is in use that the step may run out of memory.
+#[inline]
+fn may_run_out<D: Device>(engine: &Engine<D>) -> bool {
+    engine.used_bytes() > engine.budget() / IN_USE
 }
 
 impl Written {

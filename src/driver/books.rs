@@ -34,6 +34,9 @@ pub(super) struct Books<D: Device> {
     /// The error of the current command. The recognizer takes the error: its predictions assume
     /// that commands succeed.
     pub failed: Option<Error>,
+    /// Outputs of the current command, to be bound to values of the known step; empty if no step is
+    /// foreseen.
+    to_bind: SmallVec<[TensorId; 2]>,
 }
 
 /// Keys of an op's inputs. Consumed inputs are removed from the table.
@@ -49,6 +52,7 @@ impl<D: Device> Books<D> {
             recording_lost: None,
             last_cost: 0.0,
             failed: None,
+            to_bind: SmallVec::new(),
         }
     }
 

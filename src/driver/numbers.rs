@@ -37,6 +37,21 @@ struct Changes {
     most: usize,
 }
 
+/// Number of last changes that are searched for the insertion of a removed number. Most numbers are
+/// removed soon after they were made, and then leave nothing in the log.
+const RECENT: usize = 4;
+
+impl Changes {
+    #[inline]
+    fn note_removed(&mut self, tensor: TensorId) {
+        let older = self.all.len().saturating_sub(RECENT);
+        match self.all[older..].iter().rposition(|change| *change == (tensor, true)) {
+            Some(recent) => _ = self.all.remove(older + recent),
+            None => self.all.push((tensor, false)),
+        }
+    }
+}
+
 /// Length up to which a row is never shortened, even if nearly all its entries are null.
 const SHORT: usize = 1 << 12;
 
@@ -112,7 +127,7 @@ impl Numbers {
     pub fn remove(&mut self, tensor: TensorId) -> Option<TensorKey> {
         let key = self.take(tensor)?;
         if let Some(changes) = &mut self.changes {
-            changes.all.push((tensor, false));
+            changes.note_removed(tensor);
         }
         Some(key)
     }

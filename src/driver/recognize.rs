@@ -24,6 +24,8 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct Recognition {
     recognizer: Option<Box<Recognizer>>,
+    /// The command that is being executed, if it is a position of a step.
+    recognized: Option<Recognized>,
     /// Whether recognition begins at the first eviction.
     once_short: bool,
     /// Failure of the last command that failed.
@@ -61,7 +63,7 @@ pub(super) struct Recognizer {
 
 /// A command that is being executed, matched to a node of the recognizer.
 #[derive(Debug)]
-pub(super) struct Recognized {
+struct Recognized {
     node: NodeId,
     /// Outputs of the command with their roles. Views are left out.
     makes: SmallVec<[(TensorId, Role); 2]>,
@@ -166,33 +168,26 @@ impl Recognition {
 
     /// Matches the next command to a node of the recognizer, before the command runs.
     #[inline(always)]
-    pub fn before<D: Device>(
-        &mut self,
-        books: &mut Books<D>,
-        command: &Command<D::Op, D::Host>,
-    ) -> Option<Recognized> {
+    pub fn before<D: Device>(&mut self, books: &mut Books<D>, command: &Command<D::Op, D::Host>) {
         if self.recognizer.is_none() && self.once_short && books.engine.has_evicted() {
             self.begin(KnownSteps::default());
         }
-        if self.recognizer.is_some() { self.hear(books, command) } else { None }
+        if self.recognizer.is_some() {
+            self.hear(books, command);
+        }
     }
 
     #[inline(never)]
-    fn hear<D: Device>(
-        &mut self,
-        books: &mut Books<D>,
-        command: &Command<D::Op, D::Host>,
-    ) -> Option<Recognized> {
-        let recognized = command.is_position().then(|| {
+    fn hear<D: Device>(&mut self, books: &mut Books<D>, command: &Command<D::Op, D::Host>) {
+        if command.is_position() {
             books.last_cost = 0.0;
-            self.with(books).map(|mut with| with.next(command))
-        });
+            self.recognized = self.with(books).map(|mut with| with.next(command));
+        }
         if let &(Command::Del(tensor) | Command::Replace { target: tensor, consumed: true, .. }) =
             command
         {
             self.ends(books, tensor);
         }
-        recognized.flatten()
     }
 
     /// Notes that the current command ends a tensor. If the tensor is the last handle of its
@@ -209,15 +204,16 @@ impl Recognition {
 
     /// Updates roles and predictions after the command ran.
     #[inline(always)]
-    pub fn after<D: Device>(&mut self, books: &mut Books<D>, recognized: Option<Recognized>) {
-        if let Some(recognized) = recognized {
-            self.ran(books, recognized);
+    pub fn after<D: Device>(&mut self, books: &mut Books<D>) {
+        if self.recognized.is_some() {
+            self.ran(books);
         }
     }
 
     #[inline(never)]
-    fn ran<D: Device>(&mut self, books: &mut Books<D>, recognized: Recognized) {
-        if let Some(mut with) = self.with(books) {
+    fn ran<D: Device>(&mut self, books: &mut Books<D>) {
+        let recognized = self.recognized.take();
+        if let (Some(recognized), Some(mut with)) = (recognized, self.with(books)) {
             with.ran(recognized);
         }
     }

@@ -140,6 +140,7 @@ impl<D: Device> Engine<D> {
         self.tell_evicted(storage, cause);
     }
 
+    #[inline]
     pub(super) fn tell_evicted(&mut self, storage: StorageKey, cause: Cause) {
         let bytes = self.store.graph.storage(storage).bytes;
         self.tell(Event::DidEvict { storage, bytes, cause });

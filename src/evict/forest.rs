@@ -41,7 +41,17 @@ impl<T> Forest<T> {
     }
 
     /// Root of the tree of a node. Makes all nodes on the path point directly to the root.
+    #[inline]
     pub fn root(&mut self, node: NodeKey) -> NodeKey {
+        match self.nodes[node].parent {
+            None => node,
+            Some(parent) if self.nodes[parent].parent.is_none() => parent,
+            Some(_) => self.flattened_root(node),
+        }
+    }
+
+    #[inline(never)]
+    fn flattened_root(&mut self, node: NodeKey) -> NodeKey {
         let mut way = SmallVec::<[NodeKey; 8]>::new();
         let mut root = node;
         while let Some(parent) = self.nodes[root].parent {

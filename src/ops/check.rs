@@ -1,6 +1,7 @@
 //! Checks of inputs. Every error message says what was found and what was expected.
 
 use crate::device::walk::Walk;
+use crate::hint::cold;
 use crate::layout::{self, DType, Dims, Layout, MAX_RANK};
 
 /// Message that says what is wrong with the inputs.
@@ -89,15 +90,17 @@ pub(super) fn number(value: f32, what: &str, low: f32) -> Result<(), Fault> {
 }
 
 /// Fails if the size in bytes or a stride of a packed tensor overflows `isize`.
+#[inline]
 pub(super) fn countable(dtype: DType, shape: &Dims) -> Result<(), Fault> {
     if layout::countable(dtype, shape) {
         Ok(())
     } else {
-        Err(format!("{dtype}{shape} is more than {} bytes", isize::MAX))
+        Err(cold(format!("{dtype}{shape} is more than {} bytes", isize::MAX)))
     }
 }
 
 /// Layout of a fresh, contiguous output; an error if the output is too large.
+#[inline]
 pub(super) fn fresh(dtype: DType, shape: impl Into<Dims>) -> Result<Layout, Fault> {
     let shape = shape.into();
     countable(dtype, &shape)?;

@@ -130,6 +130,7 @@ impl Arena {
 
     /// First byte of a block.
     #[must_use]
+    #[inline]
     #[track_caller]
     pub fn offset(&self, block: Block) -> u64 {
         self.slab[self.slab.resolve(block)].offset
@@ -138,6 +139,7 @@ impl Arena {
     /// Bytes that a block takes up: the requested bytes, rounded up to the granularity, or more
     /// under a split rule.
     #[must_use]
+    #[inline]
     #[track_caller]
     pub fn size(&self, block: Block) -> u64 {
         self.slab[self.slab.resolve(block)].size
@@ -145,6 +147,7 @@ impl Arena {
 
     /// Requested bytes of a block, not rounded.
     #[must_use]
+    #[inline]
     #[track_caller]
     pub fn requested(&self, block: Block) -> u64 {
         self.slab.note(self.slab.resolve(block)).requested
@@ -177,6 +180,7 @@ impl Arena {
     }
 
     /// Size of a block for `bytes` bytes; `None` if the rounded size exceeds `u64::MAX`.
+    #[inline]
     pub(super) fn round(&self, bytes: u64) -> Option<u64> {
         let below = self.granularity - 1;
         Some(bytes.max(1).checked_add(below)? & !below)

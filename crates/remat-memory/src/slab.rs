@@ -202,6 +202,7 @@ impl Slab {
     ///
     /// # Panics
     /// If `block` was freed. A handle of another arena does not always panic.
+    #[inline]
     #[track_caller]
     pub fn resolve(&self, block: Block) -> u32 {
         let index = block.index.get();

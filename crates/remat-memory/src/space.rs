@@ -116,6 +116,7 @@ impl Space {
 
     /// Least bytes that a request for `bytes` bytes takes up. With a split rule that adds small
     /// rests to blocks, a block may take more.
+    #[inline]
     pub fn round(&self, bytes: u64) -> u64 {
         match self {
             Self::Placed(placed) => placed.arena.round(bytes).unwrap_or(u64::MAX),

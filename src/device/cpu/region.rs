@@ -5,6 +5,7 @@
 //! safe, and pieces are split off in address order without unsafe code.
 
 use crate::device::DeviceError;
+use crate::hint::cold;
 use memmap2::{MmapMut, MmapOptions};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -128,11 +129,15 @@ impl Region {
         let mut loans = SmallVec::<[Loan; 12]>::new();
         let (mut read, mut write) = (Shared::new(), Exclusive::new());
         for range in shared {
-            loans.extend(loan(reserved, &range?, read.len(), false)?);
+            if let Some(loan) = loan(reserved, &range?, read.len(), false)? {
+                loans.push(loan);
+            }
             read.push(&[]);
         }
         for range in exclusive {
-            loans.extend(loan(reserved, &range?, write.len(), true)?);
+            if let Some(loan) = loan(reserved, &range?, write.len(), true)? {
+                loans.push(loan);
+            }
             write.push(&mut []);
         }
         loans.sort_unstable_by_key(|loan| loan.start);
@@ -173,6 +178,7 @@ impl Region {
 }
 
 /// Loan of a range to operand `slot`, of `reserved` bytes; `None` if the range is empty.
+#[inline(always)]
 fn loan(
     reserved: usize,
     range: &Range<u64>,
@@ -181,9 +187,9 @@ fn loan(
 ) -> Result<Option<Loan>, DeviceError> {
     let Range { start, end } = bounded(reserved, range)?;
     if !range.start.is_multiple_of(WORD) || !range.end.is_multiple_of(WORD) {
-        return Err(DeviceError::new(format!(
+        return Err(cold(DeviceError::new(format!(
             "range {range:?} is not of whole elements of {WORD} bytes"
-        )));
+        ))));
     }
     let words = |bytes: usize| bytes / WORD as usize;
     let loan = Loan { start: words(start), end: words(end), slot, exclusive };
@@ -191,11 +197,12 @@ fn loan(
 }
 
 /// Converts `range` to indices; an error unless the range lies within `len` bytes.
+#[inline]
 fn bounded(len: usize, range: &Range<u64>) -> Result<Range<usize>, DeviceError> {
     if range.start > range.end || range.end > len as u64 {
-        return Err(DeviceError::new(format!(
+        return Err(cold(DeviceError::new(format!(
             "range {range:?} is outside the {len} reserved bytes"
-        )));
+        ))));
     }
     Ok(range.start as usize..range.end as usize)
 }

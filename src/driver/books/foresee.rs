@@ -1,10 +1,9 @@
-//! Binding of tensors to the values of a known step, while the step runs.
+//! Progress in a known step: its current position, and binding of tensors to its values.
 
 use super::Books;
 use crate::command::{Command, TensorId};
 use crate::device::Device;
 use crate::error::Error;
-use smallvec::SmallVec;
 
 impl<D: Device> Books<D> {
     /// Binds the storage of a tensor to a value of the known step.
@@ -19,26 +18,34 @@ impl<D: Device> Books<D> {
         Ok(())
     }
 
-    /// Outputs of a command to bind to values of the known step; empty if no step is foreseen.
+    /// Moves to the position of a command in the known step, just before the command runs. Notes
+    /// the outputs, which are bound after the run. Does nothing if no step is foreseen.
     #[inline(always)]
-    pub fn to_bind(&self, command: &Command<D::Op, D::Host>) -> SmallVec<[TensorId; 2]> {
-        match self.engine.graph().future().foreseen() {
-            Some(_) => made_by(command),
-            None => SmallVec::new(),
+    pub fn advance_foreseen(&mut self, command: &Command<D::Op, D::Host>) {
+        if self.engine.graph().future().foreseen().is_some() {
+            self.advance_to(command);
+        }
+    }
+
+    #[inline(never)]
+    fn advance_to(&mut self, command: &Command<D::Op, D::Host>) {
+        if command.is_position() {
+            command.makes(|tensor| self.to_bind.push(tensor));
+            self.engine.future_mut().advance_foreseen();
         }
     }
 
     /// Binds the outputs of the current command, after it ran.
     #[inline(always)]
-    pub fn bind_made(&mut self, made: &[TensorId]) {
-        if !made.is_empty() {
-            self.bind_outputs(made);
+    pub fn bind_made(&mut self) {
+        if !self.to_bind.is_empty() {
+            self.bind_outputs();
         }
     }
 
     #[inline(never)]
-    fn bind_outputs(&mut self, made: &[TensorId]) {
-        for (output, &tensor) in made.iter().enumerate() {
+    fn bind_outputs(&mut self) {
+        for (output, tensor) in std::mem::take(&mut self.to_bind).into_iter().enumerate() {
             let ordinal = self.engine.graph().future().foreseen_outputs().get(output).copied();
             if let Some(ordinal) = ordinal {
                 // Binding fails for a tensor that could not be made, because the tensor has no
@@ -47,13 +54,4 @@ impl<D: Device> Books<D> {
             }
         }
     }
-}
-
-#[inline(never)]
-fn made_by<O, H>(command: &Command<O, H>) -> SmallVec<[TensorId; 2]> {
-    let mut made = SmallVec::new();
-    if command.is_position() {
-        command.makes(|tensor| made.push(tensor));
-    }
-    made
 }
