@@ -74,7 +74,7 @@ impl ForeignArgs {
                 known: None,
             });
         };
-        let network = Network::of(&known, path, self.heads)?;
+        let network = ForeignNetwork::of(&known, path, self.heads)?;
         let mut args = vec!["remat".into(), "train".into(), network.model.to_string().into()];
         args.extend(network.sizes.iter().map(|(option, n)| format!("--{option}={n}").into()));
         let (_, options) = checkpoint::parse(args.into_iter(), path)?;
@@ -83,13 +83,13 @@ impl ForeignArgs {
 }
 
 /// A network of another library, as options of `remat train`.
-struct Network {
+struct ForeignNetwork {
     model: Model,
     /// Options for sizes, and their values.
     sizes: Vec<(&'static str, usize)>,
 }
 
-impl Network {
+impl ForeignNetwork {
     fn of(known: &Known, path: &Path, heads: Option<usize>) -> Result<Self, Failure> {
         let name = match *known {
             Known::Gpt2 { vocabulary, context, layers, width } => {
@@ -226,7 +226,7 @@ pub fn arguments(
 ) -> Result<Vec<OsString>, Failure> {
     let is_given = |id: &str| checkpoint::is_given(matches, id);
     let heads = checkpoint::number(matches, "heads");
-    let network = Network::of(known, path, heads)?;
+    let network = ForeignNetwork::of(known, path, heads)?;
     let model = network.model.to_string();
     let is_gpt2 = matches!(known, Known::Gpt2 { .. });
     let mut all = Vec::new();

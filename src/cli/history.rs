@@ -30,7 +30,7 @@ pub fn run(args: &HistoryArgs) -> Result<(), Failure> {
     let history = trace
         .history()
         .map_err(|reason| Failure::new(format!("{}: {reason}", args.recording.display())))?;
-    let report = Report::new(&trace, history);
+    let report = HistoryReport::new(&trace, history);
     let drawn = || plot::memory(&history.timeline).map_err(output::no_drawing);
     output::all([
         show(&report, to_stdout),
@@ -41,7 +41,7 @@ pub fn run(args: &HistoryArgs) -> Result<(), Failure> {
 
 /// Numbers about the memory of a run.
 #[derive(Serialize)]
-struct Report {
+struct HistoryReport {
     trace: String,
     /// Name of the trace again, under the JSON key that versions before 0.2 used.
     recording: String,
@@ -86,7 +86,7 @@ struct OfOp {
     count: Count,
 }
 
-impl Report {
+impl HistoryReport {
     fn new(trace: &Trace, history: &History) -> Self {
         let recompute_ratio = match history.base_cost {
             cost if cost > 0.0 => history.recompute_cost / cost,
@@ -140,7 +140,7 @@ const fn reason(cause: Cause) -> &'static str {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for HistoryReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { trace, peak_bytes, budget_bytes, regenerations, .. } = self;
         let (steps, ops) = (Counted(self.steps, "step"), Counted(self.ops, "op"));

@@ -55,7 +55,7 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
         [&json, &csv, &graph, &drawing].iter().any(|o| matches!(o, Some(Output::Stdout)));
     let input = Input::read(args)?;
     let name = input.name().to_owned();
-    let task = Task { args, name: &name, waiting: Waiting::new(Shows::now(false)) };
+    let task = Planning { args, name: &name, waiting: Waiting::new(Shows::now(false)) };
     let mut written = None;
     let done = match input {
         Input::Buffers { instance, .. } => task.buffers(instance),
@@ -97,28 +97,29 @@ fn graph_of(capture: &Capture, ids: Option<&[String]>) -> Result<String, Failure
 
 /// Results of the cases planned so far.
 #[derive(Default)]
-struct Done {
+struct PlannedCases {
     text: String,
     rows: Vec<Row>,
     best: Option<Best>,
 }
 
 /// Options and progress of the command.
-struct Task<'a> {
+struct Planning<'a> {
     args: &'a PlanArgs,
     name: &'a str,
     waiting: Waiting,
 }
 
-impl Task<'_> {
+impl Planning<'_> {
     fn limits(&self) -> Limits {
         // If the number of seconds is too large for a `Duration`, the time is not limited.
         Duration::try_from_secs_f64(self.args.time).map_or(Limits::none(), Limits::within)
     }
 
-    fn buffers(&self, instance: Instance) -> Done {
+    fn buffers(&self, instance: Instance) -> PlannedCases {
         let count = Counted(instance.ids().len() as u64, "buffer");
-        let mut done = Done { text: format!("{}: {count}", self.name), ..Done::default() };
+        let mut done =
+            PlannedCases { text: format!("{}: {count}", self.name), ..PlannedCases::default() };
         self.plan(Case::of_buffers(instance), &mut done);
         done
     }
@@ -129,7 +130,7 @@ impl Task<'_> {
         capture: &Capture,
         which: &str,
         ids: Option<&[String]>,
-    ) -> Result<Done, Failure> {
+    ) -> Result<PlannedCases, Failure> {
         let own = capture.program();
         let load = own.load();
         let total: u64 = capture.buffers().iter().map(|buffer| buffer.bytes).sum();
@@ -141,7 +142,7 @@ impl Task<'_> {
             ByteSize(total),
             ByteSize(load),
         );
-        let mut done = Done { text, ..Done::default() };
+        let mut done = PlannedCases { text, ..PlannedCases::default() };
         let names = self.args.order.clone().unwrap_or_else(|| vec!["program".to_owned()]);
         let mut orders = Vec::new();
         for name in names {
@@ -173,7 +174,7 @@ impl Task<'_> {
     }
 
     /// Plans a case with each of the planners.
-    fn plan(&self, case: Case, done: &mut Done) {
+    fn plan(&self, case: Case, done: &mut PlannedCases) {
         let case = Rc::new(case);
         let _ = write!(done.text, "\n{}", case.heading());
         let mut rows = Vec::new();
@@ -196,7 +197,7 @@ impl Task<'_> {
     }
 
     /// Adds a row for a case that planners cannot handle, with the reason.
-    fn refuse(&self, case: &Case, why: &str, done: &mut Done) {
+    fn refuse(&self, case: &Case, why: &str, done: &mut PlannedCases) {
         // The text shows only the first line of the reason. The JSON output has all lines of the
         // reason.
         let _ = write!(done.text, "\n{}: {}", case.title(), why.lines().next().unwrap_or_default());

@@ -25,20 +25,20 @@ pub struct Recording {
     most: usize,
     /// First error of the writer.
     error: Option<io::Error>,
-    done: Done,
+    done: LoopProgress,
 }
 
 /// Progress of the training loop, shared with the recorder.
 #[derive(Clone, Debug, Default)]
-pub struct Done(Arc<State>);
+pub struct LoopProgress(Arc<Counts>);
 
 #[derive(Debug, Default)]
-struct State {
+struct Counts {
     steps: AtomicUsize,
     run: AtomicBool,
 }
 
-impl Done {
+impl LoopProgress {
     /// Reports that the first `steps` steps are done. The steps done are written even if a later
     /// step does not finish.
     pub fn steps(&self, steps: usize) {
@@ -59,7 +59,7 @@ impl Done {
 impl Recording {
     /// Starts to record at most `most` steps. The destination is a file, packed if its name ends in
     /// `.gz`, or stdout if the path is `-`.
-    pub fn create(path: &Path, most: usize, done: &Done) -> io::Result<Self> {
+    pub fn create(path: &Path, most: usize, done: &LoopProgress) -> io::Result<Self> {
         let lines = match path.as_os_str() == "-" {
             true => JsonLines::to(UntilReaderLeaves(io::stdout())),
             false => JsonLines::create(path)?,
@@ -154,7 +154,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("remat-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("a");
-        let done = Done::default();
+        let done = LoopProgress::default();
         let mut recording = Recording::create(&path, most, &done).unwrap();
         for step in 1..=4 {
             let did = |command| Entry::Did { command, used: None, peak: None };

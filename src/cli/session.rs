@@ -87,18 +87,18 @@ pub struct Session {
 /// Results of an issued step. The results arrive when the runtime's worker thread has executed the
 /// step.
 pub struct Step {
-    given: Given,
+    given: StepResults,
     stats: Pending<Stats>,
 }
 
 /// Results of an issued step, without statistics.
-pub struct Given {
+pub struct StepResults {
     loss: Pending<HostTensor>,
     /// Whether a rank was interrupted before it issued the step; `None` for one rank.
     interrupted: Option<Pending<HostTensor>>,
 }
 
-impl Given {
+impl StepResults {
     /// Waits for the loss, and for whether a rank was interrupted. Fails if the step failed: the
     /// loss or the other answer may bring the error.
     pub fn wait(self) -> Result<(f32, bool), Error> {
@@ -163,7 +163,7 @@ impl Session {
 
     /// Issues a step, without requesting statistics. `batch(i)` makes batch `i` of the step. Every
     /// handle is dropped as soon as the last op that reads its tensor is issued.
-    pub fn give(&mut self, batch: impl Fn(usize) -> Batch, lr: f32) -> Result<Given, Error> {
+    pub fn give(&mut self, batch: impl Fn(usize) -> Batch, lr: f32) -> Result<StepResults, Error> {
         let Self { runtime, network, optimizer, accumulate, several } = self;
         optimizer.lr = lr;
         let last = *accumulate - 1;
@@ -212,7 +212,7 @@ impl Session {
         let answer = runtime.get_later(&loss)?;
         drop(loss);
         runtime.step()?;
-        Ok(Given { loss: answer, interrupted })
+        Ok(StepResults { loss: answer, interrupted })
     }
 
     /// Writes a checkpoint: the network, the states of the optimizer and of the random numbers, and

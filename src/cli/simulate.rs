@@ -157,7 +157,7 @@ impl<'a> Trial<'a> {
     }
 
     /// Runs the replay. Returns the report and, if `draws` is set, the memory over time.
-    fn run(self, draws: bool) -> Result<(Report, Option<Timeline>), Failure> {
+    fn run(self, draws: bool) -> Result<(ReplayReport, Option<Timeline>), Failure> {
         let replay = match self.by_run.clone() {
             Some(replay) => replay,
             None => self.within(self.budget()?),
@@ -194,7 +194,7 @@ impl<'a> Trial<'a> {
             }
             None => None,
         };
-        let report = Report {
+        let report = ReplayReport {
             row,
             cost: self.unbudgeted.cost,
             unit,
@@ -296,7 +296,7 @@ pub fn read(path: &Path) -> Result<Trace, Failure> {
 
 /// Numbers about a replay.
 #[derive(Serialize)]
-struct Report {
+struct ReplayReport {
     #[serde(flatten)]
     row: Row,
     /// Cost of the trace without recomputing.
@@ -317,7 +317,7 @@ struct Report {
     passing_budget_ratio: Option<f64>,
 }
 
-impl std::fmt::Display for Report {
+impl std::fmt::Display for ReplayReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Row { trace, policy, budget_bytes, budget_ratio, .. } = &self.row;
         match self.row.slowdown {

@@ -10,7 +10,7 @@ use super::journal::Journal;
 use super::model::{Model, OwnModel};
 use super::output::{self, Output};
 use super::ranks::World;
-use super::recording::{Done, Recording};
+use super::recording::{LoopProgress, Recording};
 use super::rehearsal::{self, Blank};
 use super::report::{Counters, EndingName, OfRank, Report, Verified};
 use super::resume::{Resumed, resume};
@@ -40,7 +40,7 @@ use std::path::PathBuf;
 /// Rehearses, trains, tests and reports.
 pub fn run(args: &TrainArgs, options: &Options, world: &World) -> Result<(), Failure> {
     let TrainArgs { memory, learning, optimizer, checkpoints, output, .. } = args;
-    let done = Done::default();
+    let done = LoopProgress::default();
     // A failure on one rank is a failure of all ranks, so that no rank waits for a rank that has
     // ended.
     let opened = world.agree(Opened::new(args, options, world, &done))?;
@@ -272,7 +272,7 @@ impl Opened {
         args: &TrainArgs,
         options: &Options,
         world: &World,
-        done: &Done,
+        done: &LoopProgress,
     ) -> Result<Self, Failure> {
         let TrainArgs { device, memory, learning, optimizer, checkpoints, output, .. } = args;
         // Check the arguments before any file or device is opened.
@@ -433,7 +433,7 @@ fn steps(args: &TrainArgs, setup: &Setup<'_>) -> usize {
 }
 
 /// Starts the recording if `--record` is given.
-fn record(output: &OutputArgs, done: &Done) -> Result<Option<Recording>, Failure> {
+fn record(output: &OutputArgs, done: &LoopProgress) -> Result<Option<Recording>, Failure> {
     let Some(path) = &output.record else { return Ok(None) };
     let steps = output.record_steps.unwrap_or(usize::MAX);
     let recording = Recording::create(path, steps, done);

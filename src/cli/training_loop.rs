@@ -5,7 +5,7 @@ use super::failure::Failure;
 use super::interrupt::{self, Phase};
 use super::journal::{self, Journal};
 use super::progress::Progress;
-use super::recording::Done;
+use super::recording::LoopProgress;
 use super::resume::Resumed;
 use super::session::{Answer, Session, Setup, Step};
 use super::task::{Part, Score};
@@ -179,7 +179,7 @@ pub fn run(
     runtime: Runtime,
     course: &Course<'_>,
     journal: &mut Journal,
-    done: &Done,
+    done: &LoopProgress,
 ) -> Result<Outcome, Stop> {
     let mut session = Session::new(runtime, course.setup)?;
     match course.from {
@@ -226,7 +226,7 @@ fn train(
     session: &mut Session,
     course: &Course<'_>,
     journal: &mut Journal,
-    done: &Done,
+    done: &LoopProgress,
 ) -> Result<Training, Stop> {
     let Course { setup, schedule, steps, .. } = course;
     let mut progress = Progress::of_training(*steps, course.shows);

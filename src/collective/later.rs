@@ -29,7 +29,7 @@ use std::sync::Arc;
 type Summed = Result<Vec<f32>, String>;
 
 /// Collective that the thread is to run.
-struct Job {
+struct Queued {
     header: Header,
     values: Vec<f32>,
     /// Number of values of each rank that are sent at once.
@@ -39,7 +39,7 @@ struct Job {
 
 /// Thread that runs collectives beside other ops. The thread ends when the queue is dropped.
 pub(super) struct Queue {
-    jobs: Sender<Job>,
+    jobs: Sender<Queued>,
 }
 
 impl Queue {
@@ -52,7 +52,7 @@ impl Queue {
         Self { jobs }
     }
 
-    fn add(&self, link: &Link, job: Job) {
+    fn add(&self, link: &Link, job: Queued) {
         link.start();
         if self.jobs.send(job).is_err() {
             link.end();
@@ -60,8 +60,8 @@ impl Queue {
     }
 }
 
-fn run(link: &Link, jobs: &Receiver<Job>) {
-    for Job { header, mut values, piece, done } in jobs {
+fn run(link: &Link, jobs: &Receiver<Queued>) {
+    for Queued { header, mut values, piece, done } in jobs {
         let summed = link.agree(header, Status::Ready, "", None).and_then(|_turn| {
             link.sum(&mut values, piece).map_err(|error| error.0)?;
             Ok(values)
@@ -73,7 +73,7 @@ fn run(link: &Link, jobs: &Receiver<Job>) {
 }
 
 /// State that the two ops share.
-struct Shared {
+struct Exchange {
     ranks: Ranks,
     header: Header,
     layout: Layout,
@@ -85,10 +85,10 @@ struct Shared {
 }
 
 /// First op: `x -> x`, in place and unchanged. Hands a copy of `x` to the thread.
-pub(super) struct Start(Arc<Shared>);
+pub(super) struct Start(Arc<Exchange>);
 
 /// Second op: `() -> sum`, of the same layout as `x`.
-pub(super) struct Wait(Arc<Shared>);
+pub(super) struct Wait(Arc<Exchange>);
 
 impl Start {
     /// Makes the two ops. The buffer has `room` bytes.
@@ -103,7 +103,7 @@ impl Start {
         let piece = sum::piece(room, ranks.size());
         let sum = Mutex::default();
         let shared =
-            Arc::new(Shared { ranks: ranks.clone(), header, layout, piece, is_agreed, sum });
+            Arc::new(Exchange { ranks: ranks.clone(), header, layout, piece, is_agreed, sum });
         (Self(Arc::clone(&shared)), Wait(shared))
     }
 }
@@ -138,7 +138,7 @@ impl CustomOp for Start {
     }
 
     fn skipped(&self, why: &(dyn Error + 'static)) {
-        let Shared { ranks, header, sum, .. } = &*self.0;
+        let Exchange { ranks, header, sum, .. } = &*self.0;
         ranks.link().skip(*header, &why.to_string());
         let (done, wait) = bounded(1);
         let _ = done.send(Err(why.to_string()));
@@ -146,14 +146,14 @@ impl CustomOp for Start {
     }
 
     fn cpu(&self, mut operands: cpu::Operands<'_>) -> Result<(), DeviceError> {
-        let Shared { ranks, header, piece, sum, .. } = &*self.0;
+        let Exchange { ranks, header, piece, sum, .. } = &*self.0;
         let header = Header { bytes: self.0.layout.bytes(), ..*header };
         let values: &mut [f32] = operands.write(0);
         let (done, wait) = bounded(1);
         *lock(sum) = Some(wait);
         ranks
             .queue()
-            .add(ranks.link(), Job { header, values: values.to_vec(), piece: *piece, done });
+            .add(ranks.link(), Queued { header, values: values.to_vec(), piece: *piece, done });
         Ok(())
     }
 }

@@ -28,10 +28,10 @@ use std::sync::Arc;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct InMemory(Arc<Mutex<Heard>>);
+pub struct InMemory(Arc<Mutex<Recorded>>);
 
 #[derive(Debug, Default)]
-struct Heard {
+struct Recorded {
     writer: Writer,
     /// Number in the run -> tensor of the program, for tensors that may still be used.
     tensors: FxHashMap<u64, TensorId>,
@@ -47,12 +47,12 @@ impl InMemory {
     /// [`ProgramError`] if a command was not valid, for example because of a size that exceeds any
     /// memory.
     pub fn take(&self) -> Result<RecordedProgram, ProgramError> {
-        let Heard { writer, wrong, .. } = std::mem::take(&mut *lock(&self.0));
+        let Recorded { writer, wrong, .. } = std::mem::take(&mut *lock(&self.0));
         wrong.map_or_else(|| Ok(writer.finish()), Err)
     }
 }
 
-impl Heard {
+impl Recorded {
     fn hear(&mut self, entry: &Entry) -> Result<(), ProgramError> {
         let Entry::Did { command, .. } = entry else { return Ok(()) };
         let mut made = Vec::new();

@@ -65,16 +65,16 @@ pub fn inceptionv4(
         features.push(net.inception_c()?);
     }
     let last = Linear::new(runtime, net.scaled(1536), classes)?;
-    Ok(Net { features, last })
+    Ok(InceptionNet { features, last })
 }
 
 /// The whole network.
-struct Net {
+struct InceptionNet {
     features: Vec<Branches>,
     last: Linear,
 }
 
-impl Module for Net {
+impl Module for InceptionNet {
     fn forward(&mut self, x: &Tensor, mode: Mode) -> Result<Tensor, Error> {
         let mut y = x.clone();
         for block in &mut self.features {

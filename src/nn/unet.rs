@@ -88,7 +88,7 @@ pub fn unet(
     // because no layer follows.
     let bound = 1.0 / (width as f32).sqrt();
     let last = runtime.uniform(&[classes, width, 1, 1], -bound..bound)?;
-    Ok(Net {
+    Ok(UnetNet {
         inc: double_conv(runtime, channels, width, width)?,
         down,
         up: ups,
@@ -97,7 +97,7 @@ pub fn unet(
 }
 
 /// The whole network.
-struct Net {
+struct UnetNet {
     inc: Sequential,
     /// Convolutions after each halving, one module for each halving.
     down: Vec<Sequential>,
@@ -106,7 +106,7 @@ struct Net {
     outc: Conv2d,
 }
 
-impl Module for Net {
+impl Module for UnetNet {
     fn forward(&mut self, x: &Tensor, mode: Mode) -> Result<Tensor, Error> {
         let halves = 1usize.checked_shl(self.down.len() as u32).unwrap_or(usize::MAX);
         if x.rank() == 4 && x.shape()[2..].iter().any(|&side| side < halves) {

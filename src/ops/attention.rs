@@ -135,7 +135,7 @@ impl Kernel for Attention {
     fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
         let inputs = [0, 1, 2].map(|i| *run.input(i));
         let shape = Shape::of(*self, &inputs);
-        let [q, k, v] = [0, 1, 2].map(|i| cpu::Heads::new(run.read(i), &inputs[i]));
+        let [q, k, v] = [0, 1, 2].map(|i| cpu::HeadRows::new(run.read(i), &inputs[i]));
         let ([y, lse], workspace) = (run.outputs(), run.workspace());
         cpu::forward(&shape, [y, lse], [q, k, v], workspace);
         Ok(())

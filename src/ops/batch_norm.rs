@@ -69,9 +69,9 @@ fn channels(x: &Layout, roles: &[&str], vectors: &[Layout]) -> Result<usize, Fau
 
 /// Sizes of `x` for the CPU kernels, with all dimensions after the channels merged: `[n, c,
 /// inner]`.
-fn seen(x: &Layout) -> cpu::Channels {
+fn seen(x: &Layout) -> cpu::ChannelSizes {
     let shape = x.shape();
-    cpu::Channels { n: shape[0], c: shape[1], inner: shape[2..].iter().product() }
+    cpu::ChannelSizes { n: shape[0], c: shape[1], inner: shape[2..].iter().product() }
 }
 
 /// Reshapes a vector with an element for each channel to `[1, c, 1, ..]` of `rank` dimensions, so

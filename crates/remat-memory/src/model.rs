@@ -226,7 +226,7 @@ impl RegionSource for Lender {
 
 /// Block of the model.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct ModelBlock {
     offset: u64,
     size: u64,
     requested: u64,
@@ -263,7 +263,7 @@ pub struct Model {
     /// Regions by start; joined regions are one.
     regions: Vec<Region>,
     /// Blocks by offset.
-    blocks: Vec<Held>,
+    blocks: Vec<ModelBlock>,
     /// Owner that last wrote to each granule of the address space.
     memory: Vec<u64>,
     owners: u64,
@@ -443,7 +443,7 @@ impl Model {
     }
 
     fn free_regions(&self) -> Vec<Region> {
-        let holds = |region: &Region, held: &Held| {
+        let holds = |region: &Region, held: &ModelBlock| {
             region.start <= held.offset && held.offset < region.end()
         };
         let free = |region: &&Region| !self.blocks.iter().any(|held| holds(region, held));
@@ -465,7 +465,7 @@ impl Model {
         assert_eq!(got.map(|block| (arena.offset(block), arena.size(block))), expected);
         let (Some(block), Some((offset, size))) = (got, expected) else { return };
         let at = self.blocks.partition_point(|held| held.offset < offset);
-        self.blocks.insert(at, Held { offset, size, requested, owner: self.owners, block });
+        self.blocks.insert(at, ModelBlock { offset, size, requested, owner: self.owners, block });
         self.peaks[0] = self.peaks[0].max(self.used());
         self.peaks[1] = self.peaks[1].max(self.live());
         self.high_water = self.high_water.max(offset + size);
@@ -573,7 +573,7 @@ impl Model {
                 assert_eq!(chunk.content, Content::Free);
                 continue;
             };
-            let Held { offset, size, requested, owner, block } = self.blocks[at];
+            let ModelBlock { offset, size, requested, owner, block } = self.blocks[at];
             assert_eq!(chunk.content, Content::Used { block, owner, requested });
             assert_eq!((arena.offset(block), arena.size(block)), (offset, size));
             assert_eq!((arena.requested(block), arena.owner(block)), (requested, owner));

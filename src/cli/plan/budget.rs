@@ -5,7 +5,7 @@ use super::super::terminal::muted;
 use super::super::values::Share;
 use super::super::words::at_least;
 use super::case::{Case, Ordered, Recomputed};
-use super::{Done, Task};
+use super::{PlannedCases, Planning};
 use remat::unstable::lab::Replay;
 use remat::unstable::memory::ALIGNMENT;
 use remat::unstable::plan::Order;
@@ -18,14 +18,14 @@ use std::fmt::Write as _;
 /// and the policy of the DTR paper.
 const POLICIES: [&str; 2] = ["learned:portfolio", "dtr-eq"];
 
-impl Task<'_> {
+impl Planning<'_> {
     /// Plans the step in each order within a budget, with every schedule of recomputation.
     pub fn within(
         &self,
         share: Share,
         orders: &[(String, Order<'_>)],
         program_load: u64,
-        done: &mut Done,
+        done: &mut PlannedCases,
     ) -> Result<(), Failure> {
         let budget = share.of(program_load).max(1);
         let _ = write!(done.text, "\nWithin a budget of {share}, {}:", ByteSize(budget));
@@ -70,7 +70,7 @@ impl Task<'_> {
         of_order: &Ordered,
         program: &RecordedProgram,
         (budget, least): (u64, f64),
-        done: &mut Done,
+        done: &mut PlannedCases,
     ) -> Result<(), Failure> {
         let with = |name: &str| Recomputed {
             schedule: Some(name.to_owned()),
@@ -102,7 +102,7 @@ impl Task<'_> {
         order: &Ordered,
         mut recomputed: Recomputed,
         found: Result<RecomputeSchedule<'_>, String>,
-        done: &mut Done,
+        done: &mut PlannedCases,
     ) {
         recomputed.slowdown = found.as_ref().ok().map(RecomputeSchedule::slowdown);
         let case = found.and_then(|schedule| {

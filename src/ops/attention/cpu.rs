@@ -38,7 +38,7 @@ const WORTH_SHARING: f64 = 100_000.0;
 
 /// An operand `[b, h, n, d]` of any strides.
 #[derive(Clone, Copy)]
-pub struct Heads<'a> {
+pub struct HeadRows<'a> {
     data: &'a [f32],
     strides: [usize; 4],
     /// Number of heads in each entry of the batch.
@@ -52,7 +52,7 @@ struct Rows<'a> {
     strides: [usize; 2],
 }
 
-impl<'a> Heads<'a> {
+impl<'a> HeadRows<'a> {
     pub fn new(data: &'a [f32], layout: &Layout) -> Self {
         let strides = std::array::from_fn(|axis| layout.strides()[axis]);
         Self { data, strides, h: layout.shape()[1] }
@@ -172,7 +172,7 @@ fn take<'a>(from: &mut &'a mut [f32], len: usize) -> &'a mut [f32] {
 pub fn forward(
     shape: &Shape,
     [y, lse]: [&mut [f32]; 2],
-    [q, k, v]: [Heads<'_>; 3],
+    [q, k, v]: [HeadRows<'_>; 3],
     workspace: &mut [f32],
 ) {
     if is_empty(shape) {
@@ -205,12 +205,12 @@ fn least(shape: &Shape) -> usize {
 /// Inputs of the gradient.
 #[derive(Clone, Copy)]
 pub struct Given<'a> {
-    pub q: Heads<'a>,
-    pub k: Heads<'a>,
-    pub v: Heads<'a>,
+    pub q: HeadRows<'a>,
+    pub k: HeadRows<'a>,
+    pub v: HeadRows<'a>,
     pub lse: &'a [f32],
     pub delta: &'a [f32],
-    pub dy: Heads<'a>,
+    pub dy: HeadRows<'a>,
 }
 
 /// Inputs of the gradient for one head.

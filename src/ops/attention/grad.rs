@@ -84,7 +84,7 @@ impl Kernel for AttentionGrad {
     fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
         let inputs = [0, 1, 2, 3, 4, 5].map(|i| *run.input(i));
         let shape = Shape::of(self.0, &inputs);
-        let [q, k, v, dy] = [0, 1, 2, 5].map(|i| cpu::Heads::new(run.read(i), &inputs[i]));
+        let [q, k, v, dy] = [0, 1, 2, 5].map(|i| cpu::HeadRows::new(run.read(i), &inputs[i]));
         let [lse, delta] = [3, 4].map(|i| run.read(i));
         let ([dq, dk, dv], workspace) = (run.outputs(), run.workspace());
         cpu::grad(&shape, [dq, dk, dv], cpu::Given { q, k, v, lse, delta, dy }, workspace);

@@ -18,7 +18,7 @@ use std::ops::Range;
 
 /// Sizes of `x` with all dimensions after the channels merged: `[n, c, inner]`.
 #[derive(Clone, Copy, Debug)]
-pub struct Channels {
+pub struct ChannelSizes {
     /// Number of entries of the batch.
     pub n: usize,
     /// Number of channels.
@@ -40,7 +40,7 @@ const BLOCK: usize = 256;
 /// Smallest number of elements of a channel in a partial sum, for channels with short runs.
 const LEAST: usize = 128;
 
-impl Channels {
+impl ChannelSizes {
     /// Number of elements of one entry of the batch, with all its channels.
     const fn whole(&self) -> usize {
         self.c * self.inner
@@ -127,7 +127,7 @@ pub fn train(
     x: &[f32],
     with: Parameters<'_>,
     momentum: f32,
-    of: Channels,
+    of: ChannelSizes,
     workspace: &mut [u32],
 ) {
     if x.is_empty() {
@@ -169,7 +169,7 @@ pub fn train(
 /// values that the function writes to `out`.
 pub fn statistics<const N: usize>(
     x: &[f32],
-    of: Channels,
+    of: ChannelSizes,
     workspace: &mut [u32],
     out: [&mut [f32]; N],
     kept: impl Fn(f64, f64) -> [f32; N] + Sync,
@@ -195,7 +195,7 @@ pub fn mix(momentum: f32, old: f32, new: f64) -> f32 {
 /// squares of these differences; see [`sums`].
 fn moments<const N: usize>(
     x: &[f32],
-    of: Channels,
+    of: ChannelSizes,
     partial: &mut [Sums],
     out: [&mut [f32]; N],
     finish: impl Fn(usize, f32, Sums) -> [f32; N] + Sync,
@@ -222,7 +222,7 @@ fn mean_and_spread(about: f32, [sum, squares]: Sums, count: f64) -> [f64; 2] {
 }
 
 /// Computes `y = (x - running_mean) / sqrt(running_var + eps) * gamma + beta`.
-pub fn infer(y: &mut [f32], x: &[f32], with: Parameters<'_>, of: Channels) {
+pub fn infer(y: &mut [f32], x: &[f32], with: Parameters<'_>, of: ChannelSizes) {
     normalize(y, x, of, |channels, [means, scales, summands]| {
         means.copy_from_slice(&with.running_mean[channels.clone()]);
         summands.copy_from_slice(&with.beta[channels.clone()]);
@@ -243,7 +243,7 @@ pub fn infer(y: &mut [f32], x: &[f32], with: Parameters<'_>, of: Channels) {
 fn normalize(
     y: &mut [f32],
     x: &[f32],
-    of: Channels,
+    of: ChannelSizes,
     known: impl Fn(Range<usize>, [&mut [f32]; 3]) + Sync,
 ) {
     apply(
@@ -262,7 +262,7 @@ fn normalize(
 pub fn grad(
     [dx, dgamma, dbeta]: [&mut [f32]; 3],
     [x, gamma, mean, inv_std, dy]: [&[f32]; 5],
-    of: Channels,
+    of: ChannelSizes,
     workspace: &mut [u32],
 ) {
     if x.is_empty() {
@@ -314,7 +314,7 @@ fn average(x: &[f32]) -> f32 {
 /// results to `out`.
 fn sums<const N: usize>(
     operands: [&[f32]; 2],
-    of: Channels,
+    of: ChannelSizes,
     about: impl Fn(usize) -> f32 + Sync,
     terms: impl Fn(f32, f32, f32) -> [f32; 2] + Sync,
     partial: &mut [Sums],
@@ -365,7 +365,7 @@ fn joined(a: Sums, b: Sums) -> Sums {
 /// `emit(channel, about(channel), sums)` for each channel.
 fn of_channels(
     [x, dy]: [&[f32]; 2],
-    of: Channels,
+    of: ChannelSizes,
     channels: Range<usize>,
     batch: Range<usize>,
     about: impl Fn(usize) -> f32,
@@ -436,7 +436,7 @@ fn of_channels(
 fn apply<const T: usize>(
     out: &mut [f32],
     [x, dy]: [&[f32]; 2],
-    Channels { c, inner, .. }: Channels,
+    ChannelSizes { c, inner, .. }: ChannelSizes,
     known: impl Fn(Range<usize>, [&mut [f32]; T]) + Sync,
     f: impl Fn([f32; T], f32, f32) -> f32 + Sync,
 ) {

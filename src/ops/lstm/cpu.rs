@@ -10,7 +10,7 @@
 //! of the product handles at a time. All tasks read the packed weight. The division into tasks
 //! depends only on the number of sequences, so the bits do not depend on the number of threads.
 
-use super::shape::{Rows, Shape};
+use super::shape::{Shape, TimeRows};
 use crate::device::cpu::math::{sigmoid, tanh};
 use crate::device::cpu::split::{chunks, each};
 use crate::device::cpu::wide::widest;
@@ -149,8 +149,8 @@ pub struct Given<'a> {
     pub sums: &'a [f32],
     pub weight: (&'a [f32], &'a Layout),
     pub bias: &'a [f32],
-    pub h0: Rows<'a>,
-    pub c0: Rows<'a>,
+    pub h0: TimeRows<'a>,
+    pub c0: TimeRows<'a>,
 }
 
 /// Computes the outputs of the steps: `y`, `c`, `gates`, and the last `y` and `c`.
@@ -271,11 +271,11 @@ fn step(
 pub struct GivenBack<'a> {
     pub gates: &'a [f32],
     pub c: &'a [f32],
-    pub c0: Rows<'a>,
+    pub c0: TimeRows<'a>,
     pub weight: (&'a [f32], &'a Layout),
-    pub dy: Rows<'a>,
-    pub dh_last: Rows<'a>,
-    pub dc_last: Rows<'a>,
+    pub dy: TimeRows<'a>,
+    pub dh_last: TimeRows<'a>,
+    pub dc_last: TimeRows<'a>,
 }
 
 /// Computes `dsums`, `dh0` and `dc0`.

@@ -62,23 +62,23 @@ impl Shape {
 /// Rows of a tensor with any strides: one row for each sequence and step, or one row for each
 /// sequence.
 #[derive(Clone, Copy)]
-pub(super) struct Rows<'a> {
+pub(super) struct TimeRows<'a> {
     data: &'a [f32],
     /// Distances between sequences, between steps, and between units.
     strides: [usize; 3],
 }
 
 /// Rows of `[n, t, h]` or `[n, h]`.
-pub(super) fn rows<'a>(data: &'a [f32], layout: &Layout) -> Rows<'a> {
+pub(super) fn rows<'a>(data: &'a [f32], layout: &Layout) -> TimeRows<'a> {
     let strides = match **layout.strides() {
         [n, t, h] => [n, t, h],
         [n, h] => [n, 0, h],
         _ => unreachable!("two or three dimensions"),
     };
-    Rows { data, strides }
+    TimeRows { data, strides }
 }
 
-impl Rows<'_> {
+impl TimeRows<'_> {
     /// Copies the row of a sequence and step.
     #[inline]
     pub fn copy(&self, sequence: usize, step: usize, to: &mut [f32]) {

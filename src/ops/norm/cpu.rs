@@ -119,7 +119,7 @@ pub fn workspace_of_grad(rows: usize, n: usize) -> u64 {
 
 /// Computes `dx = inv_std * (z - mean(z) - x' * mean(z * x'))`, `dgamma = sum dy * x'` and
 /// `dbeta = sum dy`, where `x' = (x - mean) * inv_std` and `z = gamma * dy`.
-pub fn grad([dx, dgamma, dbeta]: [&mut [f32]; 3], of: Rows<'_>, workspace: &mut [u32]) {
+pub fn grad([dx, dgamma, dbeta]: [&mut [f32]; 3], of: GradInputs<'_>, workspace: &mut [u32]) {
     let (x, rows, n, part) = (of.x, of.inv_std.len(), of.gamma.len(), part(of.gamma.len()));
     let parts = rows.div_ceil(part);
     if parts <= 1 {
@@ -153,7 +153,7 @@ pub fn grad([dx, dgamma, dbeta]: [&mut [f32]; 3], of: Rows<'_>, workspace: &mut 
 
 /// Inputs of the gradient of a normalization.
 #[derive(Clone, Copy)]
-pub struct Rows<'a> {
+pub struct GradInputs<'a> {
     pub x: &'a [f32],
     pub gamma: &'a [f32],
     /// Mean of each row. If the normalization does not subtract the mean, the field is `None`, and
@@ -163,7 +163,7 @@ pub struct Rows<'a> {
     pub dy: &'a [f32],
 }
 
-impl Rows<'_> {
+impl GradInputs<'_> {
     /// Mean and `inv_std` of a row.
     fn statistics(&self, row: usize) -> (f32, f32) {
         (self.mean.map_or(0.0, |mean| mean[row]), self.inv_std[row])

@@ -68,7 +68,7 @@ impl Kernel for GroupNormGrad {
     fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
         let ([dx, dgamma, dbeta], workspace) = (run.outputs(), run.workspace());
         let [x, gamma, mean, inv_std, dy] = run.floats();
-        let of = cpu::Rows { x, gamma, mean: Some(mean), inv_std, dy };
+        let of = cpu::GradInputs { x, gamma, mean: Some(mean), inv_std, dy };
         cpu::group_grad([dx, dgamma, dbeta], of, sides(run.input(0), self.groups), workspace);
         Ok(())
     }

@@ -64,7 +64,7 @@ impl Kernel for LayerNormGrad {
     fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
         let [dx, dgamma, dbeta] = run.outputs();
         let [x, gamma, mean, inv_std, dy] = run.floats();
-        let of = cpu::Rows { x, gamma, mean: Some(mean), inv_std, dy };
+        let of = cpu::GradInputs { x, gamma, mean: Some(mean), inv_std, dy };
         cpu::grad([dx, dgamma, dbeta], of, run.workspace());
         Ok(())
     }

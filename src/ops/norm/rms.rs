@@ -181,7 +181,7 @@ impl Kernel for RmsNormGrad {
     fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
         let ([dx, dgamma], [x, gamma, inv_std, dy]) = (run.outputs(), run.floats());
         let (sums, workspace) = run.workspace::<u32>().split_at_mut(gamma.len());
-        let of = cpu::Rows { x, gamma, mean: None, inv_std, dy };
+        let of = cpu::GradInputs { x, gamma, mean: None, inv_std, dy };
         cpu::grad([dx, dgamma, bytemuck::cast_slice_mut(sums)], of, workspace);
         Ok(())
     }

@@ -30,7 +30,7 @@ const BLOCK: usize = 256;
 
 /// Division of a reduction into chunks.
 #[derive(Clone, Debug)]
-struct Plan {
+struct Chunks {
     /// Loops over the outputs.
     kept: Walk<1>,
     /// Loops over the elements that are reduced to one output.
@@ -45,7 +45,7 @@ struct Plan {
     chunk: usize,
 }
 
-impl Plan {
+impl Chunks {
     fn new(layout: &Layout, axes: &[usize]) -> Self {
         // Makes loops over the reduced dimensions, or over the kept dimensions.
         let only = |joined: bool| {
@@ -72,7 +72,7 @@ impl Plan {
 
 /// Number of scratch words that [`reduce`] needs: an f64 for each chunk of each output.
 pub fn workspace_len(layout: &Layout, axes: &[usize]) -> usize {
-    let plan = Plan::new(layout, axes);
+    let plan = Chunks::new(layout, axes);
     match plan.chunks() {
         1 => 0,
         // Add one word, so that the f64 values can be aligned.
@@ -92,7 +92,7 @@ pub fn reduce(
     if out.is_empty() {
         return;
     }
-    let plan = Plan::new(layout, axes);
+    let plan = Chunks::new(layout, axes);
     let (_, partial, _) = bytemuck::pod_align_to_mut(workspace);
     match kind {
         Reduction::Sum => {
@@ -120,14 +120,14 @@ fn plus(a: f64, b: f64) -> f64 {
 
 struct Job<'a, J> {
     x: &'a [f32],
-    plan: Plan,
+    plan: Chunks,
     start: f64,
     join: J,
 }
 
 impl<J: Fn(f64, f64) -> f64 + Copy + Sync> Job<'_, J> {
     fn run(&self, out: &mut [f32], partial: &mut [f64], finish: impl Fn(f64) -> f32 + Sync) {
-        let Plan { outputs, count, chunk, side_by_side, .. } = self.plan;
+        let Chunks { outputs, count, chunk, side_by_side, .. } = self.plan;
         let work = outputs.saturating_mul(count);
         // Number of outputs in a task.
         let len =
@@ -164,7 +164,7 @@ impl<J: Fn(f64, f64) -> f64 + Copy + Sync> Job<'_, J> {
         elements: Range<usize>,
         mut emit: impl FnMut(usize, f64),
     ) {
-        let Plan { kept, joined, side_by_side, .. } = &self.plan;
+        let Chunks { kept, joined, side_by_side, .. } = &self.plan;
         let ([kept_step], [step]) = (kept.steps(), joined.steps());
         kept.runs(first, first + len, |i, len, [at]| {
             if *side_by_side {

@@ -34,7 +34,7 @@ pub struct AdamW {
 /// Numbers that the kernels need for an update.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(super) struct Step {
+pub(super) struct AdamwStep {
     /// `1 - lr * weight_decay`
     pub keep: f32,
     pub beta1: f32,
@@ -52,13 +52,13 @@ impl AdamW {
     /// States that the optimizer keeps for a parameter.
     pub(crate) const STATES: [&str; 2] = ["exp_avg", "exp_avg_sq"];
 
-    pub(super) fn step(&self) -> Step {
+    pub(super) fn step(&self) -> AdamwStep {
         let Self { lr, beta1, beta2, eps, weight_decay, step } = *self;
         // Compute in f64 from the decimal values, as PyTorch does, because `1 - 0.999` has few
         // exact digits in f32.
         let [lr, b1, b2, decay] = [lr, beta1, beta2, weight_decay].map(decimal);
         let gone = |beta: f64| 1.0 - beta.powf(step as f64);
-        Step {
+        AdamwStep {
             keep: (1.0 - lr * decay) as f32,
             beta1,
             rest1: (1.0 - b1) as f32,

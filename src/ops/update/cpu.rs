@@ -65,7 +65,7 @@ pub fn sgd_momentum(run: Operands<'_>, by: &SgdMomentum) {
 
 /// See [`AdamW`].
 pub fn adamw(run: Operands<'_>, by: &AdamW) {
-    let adamw::Step { keep, beta1, rest1, beta2, rest2, eps, size, spread } = by.step();
+    let adamw::AdamwStep { keep, beta1, rest1, beta2, rest2, eps, size, spread } = by.step();
     one_pass(
         run,
         #[inline(always)]
@@ -81,7 +81,7 @@ pub fn adamw(run: Operands<'_>, by: &AdamW) {
 
 /// See [`Lion`].
 pub fn lion(run: Operands<'_>, by: &Lion) {
-    let lion::Step { keep, beta1, rest1, beta2, rest2, lr } = by.step();
+    let lion::LionStep { keep, beta1, rest1, beta2, rest2, lr } = by.step();
     one_pass(
         run,
         #[inline(always)]

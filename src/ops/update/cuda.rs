@@ -48,9 +48,9 @@ unsafe impl Parameter for Tensors {}
 // SAFETY: `Momentum` is `repr(C)` without padding, and has the fields that `update.cu` declares.
 unsafe impl Parameter for Momentum {}
 // SAFETY: `Step` is `repr(C)` without padding, and has the fields of `AdamW` in `update.cu`.
-unsafe impl Parameter for adamw::Step {}
+unsafe impl Parameter for adamw::AdamwStep {}
 // SAFETY: `Step` is `repr(C)` without padding, and has the fields of `Lion` in `update.cu`.
-unsafe impl Parameter for lion::Step {}
+unsafe impl Parameter for lion::LionStep {}
 
 /// Runs a kernel whose parameters are `Tensors` and `step`. The kernel writes `N` tensors for each
 /// gradient.
@@ -109,14 +109,14 @@ pub(super) fn sgd_momentum(
 
 /// See [`AdamW`].
 pub(super) fn adamw(gpu: &mut Gpu, run: &Operands<'_>, by: &AdamW) -> Result<(), DeviceError> {
-    // SAFETY: the kernel in `update.cu` takes an `AdamW`, which has the fields of `adamw::Step`.
+    // SAFETY: the kernel in `update.cu` takes an `AdamW`, which has the fields of `adamw::AdamwStep`.
     // The kernel writes three tensors: the parameter and two averages.
     unsafe { each::<3>(gpu, run, "adamw", &by.step()) }
 }
 
 /// See [`Lion`].
 pub(super) fn lion(gpu: &mut Gpu, run: &Operands<'_>, by: &Lion) -> Result<(), DeviceError> {
-    // SAFETY: the kernel in `update.cu` takes a `Lion`, which has the fields of `lion::Step`. The
+    // SAFETY: the kernel in `update.cu` takes a `Lion`, which has the fields of `lion::LionStep`. The
     // kernel writes two tensors: the parameter and the average.
     unsafe { each::<2>(gpu, run, "lion", &by.step()) }
 }

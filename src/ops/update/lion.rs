@@ -29,7 +29,7 @@ pub struct Lion {
 /// Numbers that the kernels need for an update.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(super) struct Step {
+pub(super) struct LionStep {
     /// `1 - lr * weight_decay`
     pub keep: f32,
     pub beta1: f32,
@@ -43,10 +43,10 @@ impl Lion {
     /// States that the optimizer keeps for a parameter.
     pub(crate) const STATES: [&str; 1] = ["exp_avg"];
 
-    pub(super) fn step(&self) -> Step {
+    pub(super) fn step(&self) -> LionStep {
         let Self { lr, beta1, beta2, weight_decay } = *self;
         let rest = |beta: f32| (1.0 - decimal(beta)) as f32;
-        Step {
+        LionStep {
             keep: (1.0 - decimal(lr) * decimal(weight_decay)) as f32,
             beta1,
             rest1: rest(beta1),

@@ -1,7 +1,7 @@
 //! Group normalization on the CPU. A row is a group of channels. The elements of a channel are
 //! contiguous.
 
-use super::{Rows, Sums, statistics_of, sum};
+use super::{GradInputs, Sums, statistics_of, sum};
 use crate::device::cpu::split::{PIECE, chunks, each, pieces, pieces_of_two};
 use crate::device::cpu::wide::widest;
 
@@ -62,7 +62,7 @@ pub fn workspace_of_group_grad(rows: usize, [channels, inner]: [usize; 2]) -> u6
 /// `dbeta = sum dy`, where `x' = (x - mean) * inv_std` and `z = gamma * dy`.
 pub fn group_grad(
     [dx, dgamma, dbeta]: [&mut [f32]; 3],
-    of: Rows<'_>,
+    of: GradInputs<'_>,
     [channels, inner]: [usize; 2],
     workspace: &mut [u32],
 ) {
@@ -106,7 +106,7 @@ pub fn group_grad(
 }
 
 /// Computes the sums over all images, for `BLOCK` channels from `first` on.
-fn sums_of(of: Rows<'_>, first: usize, groups: usize, sides: [usize; 2]) -> [Sums; BLOCK] {
+fn sums_of(of: GradInputs<'_>, first: usize, groups: usize, sides: [usize; 2]) -> [Sums; BLOCK] {
     let [channels, inner] = sides;
     let mut sums = [[0.0; 2]; BLOCK];
     let all = groups * channels;
@@ -126,7 +126,13 @@ fn sums_of(of: Rows<'_>, first: usize, groups: usize, sides: [usize; 2]) -> [Sum
 }
 
 /// Computes `dx` of one group. Calls `keep` with the sums of each channel of the group.
-fn one(dx: &mut [f32], of: Rows<'_>, row: usize, gamma: &[f32], mut keep: impl FnMut(usize, Sums)) {
+fn one(
+    dx: &mut [f32],
+    of: GradInputs<'_>,
+    row: usize,
+    gamma: &[f32],
+    mut keep: impl FnMut(usize, Sums),
+) {
     let (n, inner) = (dx.len(), dx.len() / gamma.len());
     let [x, dy] = [of.x, of.dy].map(|all| &all[row * n..][..n]);
     let (mean, inv_std) = of.statistics(row);
