@@ -41,12 +41,13 @@
 //!
 //! Percentages are shares of the *full budget*: the smallest budget found under which the rehearsed
 //! run evicts nothing with any policy. The full budget is larger than the peak of bytes in use,
-//! because blocks leave holes between them. Rehearsals try budgets from the peak upwards, at first
-//! a quarter of a percent apart. The first budget that evicts nothing is the full budget.
+//! because blocks leave holes between them. The first steps of the rehearsal are recorded, and
+//! replays of the recording find the full budget
+//! ([`Unbudgeted::full_budget`](crate::lab::Unbudgeted::full_budget)). `remat simulate` and
+//! `remat sweep` find the same full budget for a recording of the same steps.
 //!
-//! A replay of a recording tries more budgets. Tried budgets up to 2 % above the full budget must
-//! also evict nothing ([`Unbudgeted::full_budget`](crate::lab::Unbudgeted::full_budget)). Therefore
-//! the full budget of a replay may be slightly larger.
+//! Later steps may leave other holes in memory. If a later step of the rehearsal evicts something
+//! in the full budget, the rehearsal tries larger budgets.
 
 mod cache;
 mod chosen;

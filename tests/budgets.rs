@@ -113,13 +113,13 @@ fn a_threshold_is_taken_into_account_before_training() {
     // The first threshold is below the bytes that cannot be evicted. The second threshold is also
     // below the parameters and optimizer state.
     let text = said(&["--eviction-threshold", "45%"]);
-    assert!(text.contains("warning: the eviction threshold of 2.45 MiB cannot be met, "), "{text}");
+    assert!(text.contains("warning: the eviction threshold of 2.44 MiB cannot be met, "), "{text}");
     let args = ["--eviction-threshold", "1MiB", "--budget", "100%"];
     let text = said(&args);
     let blame = "times its own work; raise --eviction-threshold, or drop it\n";
     assert!(text.contains(blame), "{text}");
     let expected = "warning: the eviction threshold of 1.00 MiB cannot be met, because up to 2.61 MiB cannot be \
-                    evicted (parameters and optimizer state take 2.10 MiB); raise --eviction-threshold to 48%, \
+                    evicted (parameters and optimizer state take 2.10 MiB); raise --eviction-threshold to 49%, \
                     or drop it\n";
     assert!(text.contains(expected), "{text}");
     assert_eq!(said(&[&args[..], &["--quiet"]].concat()), "");

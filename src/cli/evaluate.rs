@@ -23,7 +23,7 @@ use std::fmt;
 
 /// Result of the test. The report is printed for people, and serialized for programs.
 #[derive(Debug, Serialize)]
-struct Report {
+struct TestReport {
     model: String,
     data: String,
     /// Number of steps of the training; `None` for a network of another library.
@@ -47,7 +47,7 @@ struct Report {
     example: &'static str,
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for TestReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { model, data, told, .. } = self;
         let tests = Counted(self.test_examples as u64, self.example);
@@ -67,10 +67,6 @@ impl fmt::Display for Report {
         write!(f, "  parameters  sha256 {}", &self.params_sha256[..16])
     }
 }
-
-/// Divisor: the default budget is the peak plus the peak divided by `HOLES`. Holes between tensors
-/// may make a test need more than its peak, even if nothing is evicted.
-const HOLES: u64 = 16;
 
 /// Loads a network, tests it, and reports the result.
 pub fn run(args: &EvaluateArgs) -> Result<(), Failure> {
@@ -106,12 +102,10 @@ pub fn run(args: &EvaluateArgs) -> Result<(), Failure> {
     if saved.known.is_some() && !args.quiet {
         foreign::tell(&saved.file, &fit, path);
     }
-    // A simulated test gives the peak. The default budget, 100 %, is the peak plus extra bytes for
-    // holes.
+    // The default budget is 100 %.
     let setup = Setup::alone(&*task, learning.batch, optimizer);
     let shows = Shows::now(args.quiet);
-    let full = rehearsal::peak(&target, &Blank::new(&setup, task.tests())?, memory)?;
-    let full = full + full / HOLES;
+    let full = rehearsal::full_budget(&target, &Blank::new(&setup, task.tests())?, memory)?;
     let budget = match args.budget {
         None => full,
         Some(Budget::Share(share)) => share.of(full),
@@ -140,7 +134,7 @@ pub fn run(args: &EvaluateArgs) -> Result<(), Failure> {
         }
     };
     let stats = session.runtime().stats()?;
-    let report = Report {
+    let report = TestReport {
         model: model.to_string(),
         data: learning.data.to_string(),
         steps: saved.kept.map(|kept| kept.done),
@@ -160,7 +154,7 @@ pub fn run(args: &EvaluateArgs) -> Result<(), Failure> {
 }
 
 /// Prints and writes the result.
-fn deliver(report: &Report, quiet: bool, json: Option<Output>) -> Result<(), Failure> {
+fn deliver(report: &TestReport, quiet: bool, json: Option<Output>) -> Result<(), Failure> {
     let stdout_is_taken = matches!(json, Some(Output::Stdout));
     let printed = if quiet { Ok(()) } else { show(report, stdout_is_taken) };
     output::all([printed, Output::deliver_to(json, || output::json(report))])

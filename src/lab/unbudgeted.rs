@@ -32,9 +32,7 @@ pub struct Unbudgeted {
     /// force an eviction although enough bytes are free.
     ///
     /// With addresses, the full budget is found to a thousandth of the peak. The tried budgets up
-    /// to 2 % of the peak above the full budget evict nothing either. A rehearsal (`tune`) has no
-    /// time for as many runs. A rehearsal tries budgets a quarter of a percent apart and takes the
-    /// first that evicts nothing, so its full budget may be slightly smaller.
+    /// to 2 % of the peak above the full budget evict nothing either.
     pub full_budget: u64,
     /// Cost of the whole program.
     pub cost: f64,

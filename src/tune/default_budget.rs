@@ -8,7 +8,7 @@ use super::{
 use crate::cost::CostModelKind;
 use crate::error::Error;
 use crate::lab::smallest;
-use remat_memory::ByteSize;
+use remat_memory::{ALIGNMENT, ByteSize};
 
 /// The default budget in percent of the full budget. If the default budget does not pass, a larger
 /// budget is chosen.
@@ -92,6 +92,52 @@ impl<P: Trainable> Rehearsal<'_, '_, P> {
         chosen.too_large().map_or(Ok(chosen), Err)
     }
 
+    /// Full budget (100 %) in bytes: the smallest budget found under which the run evicts nothing.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    /// use remat::tune::Tuner;
+    ///
+    /// # let start = |runtime: &Runtime| -> Result<_, Error> {
+    /// #     let (runtime, mut x) = (runtime.clone(), runtime.ones(&[1 << 16])?);
+    /// #     Ok(move || {
+    /// #         x = x.sin()?;
+    /// #         runtime.step()
+    /// #     })
+    /// # };
+    /// // `start` starts a program on a runtime: see `Trainable`.
+    /// let tuner = Tuner::new(Runtime::builder).steps(4);
+    /// let rehearsal = remat::tune::Rehearsal::new(&tuner, &start)?;
+    /// assert!(rehearsal.full_budget()? >= rehearsal.unlimited()?.peak_bytes);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Fails if the program fails.
+    pub fn full_budget(&self) -> Result<u64, TuneError> {
+        Ok(self.without_evictions()?.1)
+    }
+
+    /// A rehearsal without a limit, and the full budget in bytes.
+    fn without_evictions(&self) -> Result<(Rehearsed, u64), TuneError> {
+        let progress = |at| (self.tuner.progress)(at);
+        progress(Progress::Unlimited);
+        let (unlimited, program) = self.recorded()?;
+        // The full budget of the recorded steps is also that of a replay of them. Later steps may
+        // leave other holes, and then need a little more.
+        let mut budget = self.full_budget_of(&program)?;
+        let mut more = unlimited.peak_bytes / 400;
+        progress(Progress::WithoutEvictions { budget });
+        while !self.fits(budget)? {
+            // Grow by a quarter of a percent at first, then ever faster, so that the loop ends.
+            more = more.next_multiple_of(ALIGNMENT).max(ALIGNMENT);
+            budget = budget.saturating_add(more);
+            more += more / 8;
+            progress(Progress::WithoutEvictions { budget });
+        }
+        Ok((unlimited, budget))
+    }
+
     /// Makes the error for a run that passed its rehearsal, but ran out of memory in the budget.
     /// The error names a larger budget that passes.
     #[must_use]
@@ -108,22 +154,8 @@ impl Needs {
     /// rehearsals with budgets.
     fn of<P: Trainable>(rehearsal: &Rehearsal<'_, '_, P>) -> Result<Self, TuneError> {
         let tuner = rehearsal.tuner;
-        (tuner.progress)(Progress::Unlimited);
-        let Rehearsed { peak_bytes: peak, state_bytes: state, .. } = rehearsal.unlimited()?;
-        // Blocks leave holes between them, so the full budget may have to exceed the most bytes in
-        // use.
-        let (mut tried, mut more) = (peak, (peak / 400).max(remat_memory::ALIGNMENT));
-        let full_budget = loop {
-            // An arena has whole granules, so bytes beyond the last granule are of no use.
-            let budget = tried - tried % remat_memory::ALIGNMENT;
-            (tuner.progress)(Progress::WithoutEvictions { budget });
-            if rehearsal.fits(budget)? {
-                break budget;
-            }
-            // Grow by a quarter of a percent at first, then ever faster, so that the loop ends.
-            tried = tried.saturating_add(more);
-            more += more / 8;
-        };
+        let (rehearsed, full_budget) = rehearsal.without_evictions()?;
+        let Rehearsed { peak_bytes: peak, state_bytes: state, .. } = rehearsed;
         let threshold = tuner.threshold.map(|share| share.of(full_budget));
         let is_measured = tuner.cost_model() == Some(CostModelKind::Measured);
         Ok(Self { full_budget, peak, state, threshold, is_measured })

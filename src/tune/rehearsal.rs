@@ -1,10 +1,12 @@
 //! Rehearsals: runs of a program's commands on a simulated device.
 
 use super::{Trainable, Training, TuneError, Tuner};
+use crate::command::{ProgramError, RecordedProgram};
 use crate::driver::{Allowance, Learner, Plan, Turn};
 use crate::engine::{RecomputeLimit, Stats};
-use crate::error::{Error, RegenerationError};
+use crate::error::{Error, RegenerationError, RuntimeError};
 use crate::evict::{Forecast, Learn, PolicyKind};
+use crate::lab::{InMemory, MemoryKind, Replay};
 use crate::runtime::{Builder, Runtime};
 use crate::step::KnownSteps;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -25,6 +27,9 @@ static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
 pub fn is_rehearsing() -> bool {
     UNDER_WAY.load(Ordering::Relaxed) > 0
 }
+
+/// A budget that no rehearsed run uses up.
+const UNLIMITED: u64 = 1 << 60;
 
 /// Number of steps of a rehearsal, or fewer if the run is shorter. The first step makes the
 /// optimizer's state. From the second step on, all steps are alike.
@@ -174,7 +179,7 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
     /// Recognizes the program's steps. The steps do not depend on the budget.
     fn recognize(&self) -> Result<Option<KnownSteps>, TuneError> {
         let builder = Runtime::builder()
-            .budget(1u64 << 60)
+            .budget(UNLIMITED)
             .policy(PolicyKind::Learned(Learn::Ahead))
             .known_steps(KnownSteps::marked());
         Ok(self.session(builder, |runtime, mut training| {
@@ -201,8 +206,26 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
     /// # Errors
     /// Fails if the program fails.
     pub fn unlimited(&self) -> Result<Rehearsed, TuneError> {
-        let builder = Runtime::builder().budget(1u64 << 60).policy(PolicyKind::None);
-        Ok(self.rehearse(builder, self.short(), false, &mut Self::no_limit())??)
+        Ok(self.recorded()?.0)
+    }
+
+    /// Like [`Rehearsal::unlimited`], but also returns the commands of the rehearsal.
+    pub(super) fn recorded(&self) -> Result<(Rehearsed, RecordedProgram), TuneError> {
+        let recorder = InMemory::default();
+        let builder = Runtime::builder().budget(UNLIMITED).policy(PolicyKind::None);
+        let builder = builder.record(recorder.clone());
+        let rehearsed = self.rehearse(builder, self.short(), false, &mut Self::no_limit())??;
+        let invalid = |error: ProgramError| Error::from(RuntimeError::Settings(error.to_string()));
+        Ok((rehearsed, recorder.take().map_err(invalid)?))
+    }
+
+    /// Smallest budget found, in bytes, in which a replay of `program` evicts nothing.
+    pub(super) fn full_budget_of(&self, program: &RecordedProgram) -> Result<u64, TuneError> {
+        let _muted = Muted::new();
+        let settings = self.tuner.builder(UNLIMITED, None).settings;
+        let memory = MemoryKind::Arena;
+        let replay = Replay { memory, settings, ..Replay::new(PolicyKind::None, UNLIMITED) };
+        Ok(replay.unbudgeted(program)?.full_budget)
     }
 
     /// Whether a run in this budget evicts nothing, in all steps and with any policy.
@@ -365,7 +388,7 @@ impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
         }
         let notebook = Notebook::default();
         let turns = Arc::clone(&notebook.0);
-        let builder = self.builder(1u64 << 60, threshold).learn_by(notebook);
+        let builder = self.builder(UNLIMITED, threshold).learn_by(notebook);
         self.session(builder, |runtime, mut training| {
             // The turn of a step ends when the next step begins.
             for _ in 0..STEPS_TO_LEARN.min(self.tuner.steps.saturating_add(1)) {
