@@ -128,7 +128,7 @@ impl<D: Device> Driver<D> {
             && let Some(followed) = self.follow(&command)
         {
             let failed = followed.as_ref().err().map(|(_, error)| error.clone());
-            self.did_follow(command, followed.map(drop));
+            self.did_follow(command, followed);
             return failed;
         }
         let is_mark = matches!(command, Command::Step);
@@ -215,16 +215,17 @@ impl<D: Device> Driver<D> {
         if self.planning.is_some()
             && let Some(followed) = self.follow(&command)
         {
-            let visited = match &followed {
-                Ok(Some(place)) => {
-                    self.books.engine.ask_device("get", |device| visit(device, *place))
+            let place = self.planning.as_ref().and_then(|planning| planning.read_place());
+            let visited = match (&followed, place) {
+                (Ok(()), Some(place)) => {
+                    self.books.engine.ask_device("get", |device| visit(device, place))
                 }
                 // Cannot happen: a read that ran by plan always has a place.
-                Ok(None) => Err(HandleError::Unknown.into()),
-                Err((_, error)) => Err(error.clone()),
+                (Ok(()), None) => Err(HandleError::Unknown.into()),
+                (Err((_, error)), _) => Err(error.clone()),
             };
             // The value is still in its place, whether or not the read succeeded.
-            self.did_follow(command, followed.map(drop));
+            self.did_follow(command, followed);
             return visited;
         }
         self.visit_unplanned(tensor, visit)
@@ -296,26 +297,32 @@ impl<D: Device> Driver<D> {
     }
 
     /// Tries to do a command by plan. Returns `None` if the engine must execute the command.
-    #[inline(never)]
+    #[inline(always)]
     fn follow(&mut self, command: &Command<D::Op, D::Host>) -> Option<Followed> {
-        loop {
-            let (planning, mut beside) = self.planning()?;
-            match planning.follow(&mut beside, command) {
-                Next::Done(followed) => return Some(followed),
-                Next::Execute => return None,
-                Next::Left { left, again } => {
-                    self.redo(left);
-                    if !again {
-                        return None;
-                    }
-                }
-            }
+        let (planning, mut beside) = self.planning()?;
+        match planning.follow(&mut beside, command) {
+            Next::Done(followed) => Some(followed),
+            Next::Execute => None,
+            Next::Left { left, again } => self.follow_after(left, again.then_some(command)),
         }
     }
 
-    /// Updates plans after a command that was done by plan.
+    /// Executes the commands of a turn whose plan was left, and then tries to do `command` by the
+    /// plan of another turn.
+    #[cold]
     #[inline(never)]
-    fn did_follow(&mut self, command: Command<D::Op, D::Host>, done: Result<(), (usize, Error)>) {
+    fn follow_after(
+        &mut self,
+        left: Box<Left<D>>,
+        command: Option<&Command<D::Op, D::Host>>,
+    ) -> Option<Followed> {
+        self.redo(left);
+        self.follow(command?)
+    }
+
+    /// Updates plans after a command that was done by plan.
+    #[inline(always)]
+    fn did_follow(&mut self, command: Command<D::Op, D::Host>, done: Followed) {
         let Some((planning, mut beside)) = self.planning() else { return };
         if let Some(left) = planning.did_follow(&mut beside, command, done) {
             self.redo(left);
@@ -323,7 +330,9 @@ impl<D: Device> Driver<D> {
     }
 
     /// Executes the commands of a turn again, after its plan was left.
-    fn redo(&mut self, mut left: Left<D>) {
+    #[cold]
+    #[inline(never)]
+    fn redo(&mut self, mut left: Box<Left<D>>) {
         let start = Instant::now();
         left.begin(&mut self.books.engine);
         let taken = std::mem::take(&mut left.taken);
@@ -348,6 +357,7 @@ impl<D: Device> Driver<D> {
         }
     }
 
+    #[inline(always)]
     fn planning(&mut self) -> Option<(&mut Planning<D>, Beside<'_, D>)> {
         let Self { books, admitted, recognition, planning, .. } = self;
         let waits = !admitted.is_empty();

@@ -12,9 +12,9 @@ use crate::store::Action;
 use std::ops::Range;
 use std::time::Instant;
 
-/// Result of a command that was done by plan: the place of the value that the host reads, if any.
-/// An error has, as its first field, the number of the command's actions that were done.
-pub(in crate::driver) type Followed = Result<Option<Place>, (usize, Error)>;
+/// Result of a command that was done by plan. An error has, as its first field, the number of the
+/// command's actions that were done.
+pub(in crate::driver) type Followed = Result<(), (usize, Error)>;
 
 /// The driver's next task for a command.
 pub(in crate::driver) enum Next<D: Device> {
@@ -24,7 +24,7 @@ pub(in crate::driver) enum Next<D: Device> {
     Execute,
     /// The plan was left: redo its turn first. After that, execute the command, or if `again` is
     /// set, call [`Planning::follow`] for the command again.
-    Left { left: Left<D>, again: bool },
+    Left { left: Box<Left<D>>, again: bool },
 }
 
 impl<D: Device> Planning<D> {
@@ -43,9 +43,9 @@ impl<D: Device> Planning<D> {
             None
         } else {
             match self.do_next(&mut beside.books.engine, command) {
-                Ok(Some(place)) => return Next::Done(Ok(place)),
+                Ok(true) => return Next::Done(Ok(())),
                 Err(Failed::Itself(done, failure)) => return Next::Done(Err((done, failure))),
-                Ok(None) => match self.leave(beside, None) {
+                Ok(false) => match self.leave(beside, None) {
                     // Try again, because the command may be the first command of another turn.
                     Some(left) => return Next::Left { left, again: true },
                     // The first command of the turn does not match its plan. Trying again would
@@ -124,7 +124,7 @@ impl<D: Device> Planning<D> {
         beside: &mut Beside<'_, D>,
         command: Command<D::Op, D::Host>,
         done: Result<(), (usize, Error)>,
-    ) -> Option<Left<D>> {
+    ) -> Option<Box<Left<D>>> {
         let Self { replay: Some(replay), kinds, numbers, balance, help, stopwatch, .. } =
             &mut *self
         else {
@@ -222,8 +222,7 @@ impl<D: Device> Planning<D> {
         Some(Coming { replay, plan, laid, actions: plan.actions_of(at) })
     }
 
-    /// Does the next command of the plan, if `command` matches it. Returns the place of the value
-    /// that the host reads, if any.
+    /// Does the next command of the plan, if `command` matches it. Returns whether it matches.
     ///
     /// # Errors
     /// The failure, with the number of actions that were done.
@@ -232,9 +231,9 @@ impl<D: Device> Planning<D> {
         &mut self,
         engine: &mut Engine<D>,
         command: &Command<D::Op, D::Host>,
-    ) -> Result<Option<Option<Place>>, Failed> {
+    ) -> Result<bool, Failed> {
         let Some(Coming { replay, plan, laid, actions }) = self.next(command) else {
-            return Ok(None);
+            return Ok(false);
         };
         let calls = || command.calls().iter().filter(|call| call.outputs.written().is_some());
         // Check all calls before the first call runs. If a check fails, all calls run without the
@@ -246,20 +245,16 @@ impl<D: Device> Planning<D> {
             if let Some(run) = laid.run(plan, action)
                 && !ops.next().is_some_and(|call| engine.goes_with(&call.op, &run))
             {
-                return Ok(None);
+                return Ok(false);
             }
         }
         if own.start > actions.start {
             replay.make_room(plan, laid, actions.start..own.start, engine)?;
         }
-        let (mut ops, mut read) = (calls(), None);
+        let mut ops = calls();
         for action in own {
             let places = laid.places_of(action);
             let done = match (&plan.actions[action], command) {
-                (Action::Read { .. }, _) => {
-                    read = Some(places[0]);
-                    Ok(())
-                }
                 (Action::Run { .. }, _) => match (laid.run(plan, action), ops.next()) {
                     (Some(run), Some(call)) => engine.run_planned(&call.op, &run),
                     _ => Ok(()),
@@ -271,8 +266,8 @@ impl<D: Device> Planning<D> {
                     .ask_device("copying the old value of an update", |device| {
                         device.duplicate(places[0], places[1])
                     }),
-                // No other combination occurs, because each action of a plan was checked against
-                // its command.
+                // The caller does a read, at `read_place`. No other combination occurs, because each
+                // action of a plan was checked against its command.
                 _ => Ok(()),
             };
             done.map_err(|error| Failed::Itself(action - actions.start, error))?;
@@ -280,7 +275,17 @@ impl<D: Device> Planning<D> {
                 plan.keep_bits(laid, action, engine);
             }
         }
-        Ok(Some(read))
+        Ok(true)
+    }
+
+    /// Place of the value that the host reads by the command that was just done, if the command is
+    /// a read.
+    pub(in crate::driver) fn read_place(&self) -> Option<Place> {
+        let replay = self.replay.as_ref()?;
+        let plan = self.kinds.get(replay.kind).plan.as_ref()?;
+        let mut own = plan.own(&plan.actions_of(replay.taken.len()));
+        let read = own.find(|&action| matches!(plan.actions[action], Action::Read { .. }))?;
+        Some(plan.laid.as_ref()?.places_of(read)[0])
     }
 }
 

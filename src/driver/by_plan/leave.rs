@@ -1,6 +1,6 @@
 //! The end of turns by plan: updates the engine's tables to match the contents of device memory.
 
-use super::{Beside, Planning};
+use super::{Beside, Planning, Replay};
 use crate::command::Command;
 use crate::device::Device;
 use crate::engine::Engine;
@@ -38,7 +38,10 @@ impl<D: Device> Planning<D> {
     /// Leaves the plan. The driver enters no plan again before the next turn begins. The caller
     /// must [redo](Left) the returned turn.
     #[must_use]
-    pub(in crate::driver) fn leave_plan(&mut self, beside: &mut Beside<'_, D>) -> Option<Left<D>> {
+    pub(in crate::driver) fn leave_plan(
+        &mut self,
+        beside: &mut Beside<'_, D>,
+    ) -> Option<Box<Left<D>>> {
         if self.replay.is_some() {
             return self.leave(beside, None);
         }
@@ -51,7 +54,7 @@ impl<D: Device> Planning<D> {
         &mut self,
         beside: &mut Beside<'_, D>,
         failed: Option<Failed>,
-    ) -> Option<Left<D>> {
+    ) -> Option<Box<Left<D>>> {
         let replay = self.replay.take()?;
         beside.books.engine.take_back_lent();
         // Tell the recognizer which turns ran: its later predictions depend on them, and so do
@@ -90,7 +93,8 @@ impl<D: Device> Planning<D> {
             ..Script::default()
         };
         let for_room = for_room.map(|done| end - done..end);
-        Some(Left { kind: replay.kind, taken: replay.taken, script, marks: replay.marks, for_room })
+        let Replay { kind, taken, marks, .. } = replay;
+        Some(Box::new(Left { kind, taken, script, marks, for_room }))
     }
 
     /// Notes the actions that freed memory before a command of the turn whose plan was left.
