@@ -93,16 +93,6 @@ pub fn tuner<'a>(target: &Target, memory: &'a MemoryArgs, seed: u64, plan: Plan)
         .interrupt_when(interrupt::is_requested)
 }
 
-/// Smallest budget found, in bytes, under which a test evicts nothing.
-pub fn full_budget(
-    target: &Target,
-    blank: &Blank<'_>,
-    memory: &MemoryArgs,
-) -> Result<u64, Failure> {
-    let tuner = tuner(target, memory, 0, Plan::Off).steps(0);
-    Ok(Rehearsal::new(&tuner, blank)?.full_budget()?)
-}
-
 /// Most bytes in use at once in a simulated test without a budget.
 pub fn peak(target: &Target, blank: &Blank<'_>, memory: &MemoryArgs) -> Result<u64, Failure> {
     let tuner = tuner(target, memory, 0, Plan::Off).steps(0);

@@ -92,32 +92,6 @@ impl<P: Trainable> Rehearsal<'_, '_, P> {
         chosen.too_large().map_or(Ok(chosen), Err)
     }
 
-    /// Full budget (100 %) in bytes: the smallest budget found under which the run evicts nothing.
-    ///
-    /// ```
-    /// use remat::prelude::*;
-    /// use remat::tune::Tuner;
-    ///
-    /// # let start = |runtime: &Runtime| -> Result<_, Error> {
-    /// #     let (runtime, mut x) = (runtime.clone(), runtime.ones(&[1 << 16])?);
-    /// #     Ok(move || {
-    /// #         x = x.sin()?;
-    /// #         runtime.step()
-    /// #     })
-    /// # };
-    /// // `start` starts a program on a runtime: see `Trainable`.
-    /// let tuner = Tuner::new(Runtime::builder).steps(4);
-    /// let rehearsal = remat::tune::Rehearsal::new(&tuner, &start)?;
-    /// assert!(rehearsal.full_budget()? >= rehearsal.unlimited()?.peak_bytes);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Fails if the program fails.
-    pub fn full_budget(&self) -> Result<u64, TuneError> {
-        Ok(self.without_evictions()?.1)
-    }
-
     /// A rehearsal without a limit, and the full budget in bytes.
     fn without_evictions(&self) -> Result<(Rehearsed, u64), TuneError> {
         let progress = |at| (self.tuner.progress)(at);
