@@ -97,8 +97,8 @@ impl<P: Trainable> Rehearsal<'_, '_, P> {
         let progress = |at| (self.tuner.progress)(at);
         progress(Progress::Unlimited);
         let (unlimited, program) = self.recorded()?;
-        // The full budget of the recorded steps is also that of a replay of them. Later steps may
-        // leave other holes, and then need a little more.
+        // `remat simulate` finds the same full budget for a recording of these steps. Later steps
+        // may leave other holes, and then need a little more.
         let mut budget = self.full_budget_of(&program)?;
         let mut more = unlimited.peak_bytes / 400;
         progress(Progress::WithoutEvictions { budget });

@@ -147,7 +147,6 @@ impl Arena {
 
     /// Requested bytes of a block, not rounded.
     #[must_use]
-    #[inline]
     #[track_caller]
     pub fn requested(&self, block: Block) -> u64 {
         self.slab.note(self.slab.resolve(block)).requested

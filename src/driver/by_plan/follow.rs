@@ -123,7 +123,7 @@ impl<D: Device> Planning<D> {
         &mut self,
         beside: &mut Beside<'_, D>,
         command: Command<D::Op, D::Host>,
-        done: Result<(), (usize, Error)>,
+        done: Followed,
     ) -> Option<Box<Left<D>>> {
         let Self { replay: Some(replay), kinds, numbers, balance, help, stopwatch, .. } =
             &mut *self
